@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The data store: what the write cache holds
+ *
+ * The store keeps the newest data of everything that has been written
+ * to the cache and is not yet on the medium.  It never looks at a clock
+ * and does no I/O: it is told what is written, hands out what is dirty
+ * in the order of the medium, and is told what has become durable.
+ *
+ * Offsets and lengths are in bytes and multiples of BF_SECTOR_SIZE.
+ * Room is counted in blocks of BF_BLOCK_SIZE; within a block every
+ * sector is known to be cached or not.
+ *
+ * Nothing here locks: the caller's lock must be held when calling any
+ * bf_store_* function.  Functions assert their arguments and never
+ * fail, bf_store_new() apart.
+ */
+
+#ifndef BF_STORE_H
+#define BF_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define BF_SECTOR_SIZE 512
+#define BF_BLOCK_SIZE 4096
+
+typedef struct BfStore BfStore;
+typedef struct BfSweep BfSweep;
+
+/*
+ * A store with room for @capacity bytes (rounded down to whole blocks,
+ * at least one).  Address space is reserved at once, and with
+ * @preallocate the memory too; otherwise memory is taken as it is used
+ * and given back by bf_store_trim().
+ *
+ * Returns NULL, with errno set, if there is not enough memory.
+ */
+BfStore *bf_store_new(uint64_t capacity, bool preallocate);
+void bf_store_free(BfStore *store);
+
+/* Bytes taken, in whole blocks; never more than the capacity. */
+uint64_t bf_store_used(const BfStore *store);
+/* Bytes of sectors that are dirty. */
+uint64_t bf_store_dirty(const BfStore *store);
+uint64_t bf_store_capacity(const BfStore *store);
+/* Bytes of memory spent on finding the data, beside the data itself. */
+uint64_t bf_store_overhead(const BfStore *store);
+
+/* Bytes of additional room that a write to this range would take. */
+uint64_t bf_store_room_for(const BfStore *store, uint64_t offset,
+                           uint64_t bytes);
+
+/*
+ * Cache @bytes of data, which begin @skip bytes into @iov.  There must
+ * be room for them.  Every write gets a number, larger than all before
+ * it, which is returned.
+ */
+uint64_t bf_store_write(BfStore *store, uint64_t offset, uint64_t bytes,
+                        const struct iovec *iov, unsigned niov, size_t skip);
+
+/* The number of the last write; 0 before the first. */
+uint64_t bf_store_last_write(const BfStore *store);
+
+/*
+ * Whether the sector at @offset is cached.  Stores in *@run how many of
+ * the @bytes from there share the answer, at least one sector.
+ */
+bool bf_store_lookup(const BfStore *store, uint64_t offset, uint64_t bytes,
+                     uint64_t *run);
+
+/* Copy a range that is cached throughout, to @skip bytes into @iov. */
+void bf_store_read(const BfStore *store, uint64_t offset, uint64_t bytes,
+                   const struct iovec *iov, unsigned niov, size_t skip);
+
+/*
+ * Forget cached data in the range, unless it was written after write
+ * number @up_to (UINT64_MAX forgets all of it).  For zeroes, discards
+ * and truncation, which take its place on the medium: a write that
+ * came later than they did must survive them.
+ */
+void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
+                   uint64_t up_to);
+
+/* Forget everything, as a power cut does. Open sweeps become empty. */
+void bf_store_drop_all(BfStore *store);
+
+/* Give memory of unused blocks back to the host. */
+void bf_store_trim(BfStore *store);
+
+/*
+ * A sweep moves dirty data to the medium, in ascending order of its
+ * offset.  It claims at most @max_bytes (UINT64_MAX: all) of the dirty
+ * sectors that no other sweep has claimed, beginning at the first at
+ * or behind @from and wrapping around at the end.
+ *
+ * The caller walks its runs with bf_sweep_next(), writes them to the
+ * medium, and then ends it with bf_store_sweep_done().  Sectors that
+ * are written again meanwhile stop belonging to it: they are dirty and
+ * unclaimed again, and stay so when it ends.
+ *
+ * Returns NULL if nothing is dirty and unclaimed.
+ */
+BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes);
+
+/* Bytes claimed when the sweep began. */
+uint64_t bf_sweep_bytes(const BfSweep *sweep);
+
+/*
+ * The extents of a sweep as they were claimed, for asking how long it
+ * takes: calls @run for each contiguous one in order.
+ */
+typedef void BfSweepRun(uint64_t offset, uint64_t bytes, void *opaque);
+void bf_sweep_foreach(const BfSweep *sweep, BfSweepRun *run, void *opaque);
+
+/*
+ * Copy the next contiguous run of at most @max bytes (a multiple of
+ * BF_BLOCK_SIZE) to @buf and store where it belongs in *@offset.  What
+ * was dropped since is left out; what was written again is copied in
+ * its newest form.
+ *
+ * Returns the length in bytes, 0 at the end.
+ */
+size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
+                     uint64_t *offset);
+
+/*
+ * End the sweep and free it.  With @durable its data leaves the cache,
+ * otherwise it is dirty and unclaimed as before.
+ *
+ * Returns the bytes that left the cache.
+ */
+uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable);
+
+#endif
