@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Parameters of the emulated device: see params.h */
+
+#include <errno.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "params.h"
+
+#define MINUTE_NS (60 * INT64_C(1000000000))
+#define MS_NS     INT64_C(1000000)
+#define KIB       INT64_C(1024)
+#define MIB       (1024 * KIB)
+#define GIB       (1024 * MIB)
+#define TIB       (1024 * GIB)
+
+static const char *const write_cache_names[] = {
+    "none", "volatile", "battery", NULL
+};
+static const char *const flush_concurrency_names[] = {
+    "exclusive", "serial", "concurrent", NULL
+};
+static const char *const coalesce_names[] = { "off", "on", "auto", NULL };
+static const char *const coalesce_wait_names[] = { "delta", "average", NULL };
+static const char *const clock_names[] = {
+    "auto", "virtual", "realtime", NULL
+};
+
+#define FIELD(f) .field = offsetof(BfParams, f)
+#define CHOICE(names) \
+    .kind = BF_OPTION_CHOICE, .choices = names, .max = G_N_ELEMENTS(names) - 2
+
+const BfOption bf_options[] = {
+    {
+        .name = "write-cache", FIELD(write_cache),
+        CHOICE(write_cache_names), .def = BF_CACHE_NONE,
+        .help = "kind of write cache (none, volatile, battery)",
+    }, {
+        .name = "cache-size", FIELD(cache_size), .kind = BF_OPTION_SIZE,
+        .min = 64 * KIB, .max = TIB, .def = 64 * MIB,
+        .help = "capacity of the write cache",
+    }, {
+        .name = "destage-high-percent", FIELD(destage_high_percent),
+        .kind = BF_OPTION_PERCENT, .max = 100, .mutable_at_runtime = true,
+        .help = "fill level that starts background destage (0 = off)",
+    }, {
+        .name = "destage-low-percent", FIELD(destage_low_percent),
+        .kind = BF_OPTION_PERCENT, .max = 99, .mutable_at_runtime = true,
+        .help = "fill level that ends background destage",
+    }, {
+        .name = "read-latency-ns", FIELD(read_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time to read from the medium",
+    }, {
+        .name = "write-latency-ns", FIELD(write_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time to write, into the cache if there is one",
+    }, {
+        .name = "destage-latency-ns", FIELD(destage_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time to move one run of dirty data to the medium",
+    }, {
+        .name = "flush-latency-ns", FIELD(flush_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "fixed part of a flush",
+    }, {
+        .name = "flush-clean-latency-ns", FIELD(flush_clean_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a flush with nothing to drain "
+                "(default: flush-latency-ns)",
+    }, {
+        .name = "bandwidth", FIELD(bandwidth), .kind = BF_OPTION_SIZE,
+        .max = TIB, .mutable_at_runtime = true,
+        .help = "transfer rate of the medium per second (0 = unlimited)",
+    }, {
+        .name = "queue-depth", FIELD(queue_depth), .kind = BF_OPTION_COUNT,
+        .min = 1, .max = 1024, .def = 32,
+        .help = "requests that the medium serves at once",
+    }, {
+        .name = "flush-concurrency", FIELD(flush_concurrency),
+        CHOICE(flush_concurrency_names), .def = BF_FLUSH_SERIAL,
+        .mutable_at_runtime = true,
+        .help = "what overlapping flushes do to each other "
+                "(exclusive, serial, concurrent)",
+    }, {
+        .name = "coalesce", FIELD(coalesce),
+        CHOICE(coalesce_names), .def = BF_COALESCE_AUTO,
+        .mutable_at_runtime = true,
+        .help = "whether overlapping flushes share one (off, on, auto)",
+    }, {
+        .name = "coalesce-wait", FIELD(coalesce_wait),
+        CHOICE(coalesce_wait_names), .def = BF_WAIT_AVERAGE,
+        .mutable_at_runtime = true,
+        .help = "how the wait for company is counted (delta, average)",
+    }, {
+        .name = "coalesce-max-wait-ns", FIELD(coalesce_max_wait_ns),
+        .kind = BF_OPTION_NS, .min = 1000, .max = MINUTE_NS,
+        .def = 15 * MS_NS, .mutable_at_runtime = true,
+        .help = "upper bound of the wait for company",
+    }, {
+        .name = "coalesce-min-flush-ns", FIELD(coalesce_min_flush_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .def = 2 * MS_NS,
+        .mutable_at_runtime = true,
+        .help = "average flush time below which nobody waits (coalesce=auto)",
+    }, {
+        .name = "clock", FIELD(clock),
+        CHOICE(clock_names), .def = BF_CLOCK_AUTO,
+        .help = "clock that times are served on (auto, virtual, realtime)",
+    },
+};
+
+const size_t bf_options_count = G_N_ELEMENTS(bf_options);
+
+static int64_t *field(const BfParams *params, const BfOption *option)
+{
+    return (int64_t *)((char *)params + option->field);
+}
+
+static uint64_t bit(const BfOption *option)
+{
+    return UINT64_C(1) << (option - bf_options);
+}
+
+static const BfOption *find_option(const char *name)
+{
+    for (size_t i = 0; i < bf_options_count; i++) {
+        if (strcmp(bf_options[i].name, name) == 0) {
+            return &bf_options[i];
+        }
+    }
+    return NULL;
+}
+
+static bool was_given(const BfParams *params, const char *name)
+{
+    return params->given & bit(find_option(name));
+}
+
+void bf_params_init(BfParams *params)
+{
+    memset(params, 0, sizeof(*params));
+    for (size_t i = 0; i < bf_options_count; i++) {
+        *field(params, &bf_options[i]) = bf_options[i].def;
+    }
+}
+
+static const char *unit_of(const BfOption *option)
+{
+    switch (option->kind) {
+    case BF_OPTION_NS:
+        return " ns";
+    case BF_OPTION_SIZE:
+        return " bytes";
+    case BF_OPTION_PERCENT:
+        return " percent";
+    default:
+        return "";
+    }
+}
+
+static char *not_allowed(const BfOption *option, const char *value)
+{
+    if (option->kind == BF_OPTION_CHOICE) {
+        g_autofree char *names = g_strjoinv(", ", (char **)option->choices);
+
+        return g_strdup_printf("%s=%s is not known; allowed are %s",
+                               option->name, value, names);
+    }
+    return g_strdup_printf("%s=%s is out of range; allowed are %" PRId64
+                           " to %" PRId64 "%s", option->name, value,
+                           option->min, option->max, unit_of(option));
+}
+
+static bool parse_choice(const BfOption *option, const char *value,
+                         int64_t *result)
+{
+    for (*result = 0; option->choices[*result]; (*result)++) {
+        if (strcmp(option->choices[*result], value) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A size's suffix as a shift, -1 if it is none. */
+static int suffix_shift(const char *suffix)
+{
+    static const char letters[] = "KMGT";
+    const char *letter;
+
+    if (!*suffix) {
+        return 0;
+    }
+    letter = strchr(letters, g_ascii_toupper(*suffix));
+    return letter && !suffix[1] ? 10 * (int)(letter - letters + 1) : -1;
+}
+
+static bool parse_number(const BfOption *option, const char *value,
+                         int64_t *result)
+{
+    char *end;
+    int shift = 0;
+
+    errno = 0;
+    *result = g_ascii_strtoll(value, &end, 10);
+    if (errno || end == value) {
+        return false;
+    }
+    if (option->kind == BF_OPTION_SIZE) {
+        shift = suffix_shift(end);
+    } else if (*end) {
+        return false;
+    }
+    if (shift < 0 || *result < 0 || *result > (INT64_MAX >> shift)) {
+        return false;
+    }
+    *result <<= shift;
+    return *result >= option->min && *result <= option->max;
+}
+
+bool bf_params_set(BfParams *params, const char *name, const char *value,
+                   char **error)
+{
+    const BfOption *option = find_option(name);
+    int64_t number;
+    bool ok;
+
+    if (!option) {
+        *error = g_strdup_printf("%s is not an option of batchflush", name);
+        return false;
+    }
+    ok = option->kind == BF_OPTION_CHOICE
+        ? parse_choice(option, value, &number)
+        : parse_number(option, value, &number);
+    if (!ok) {
+        *error = not_allowed(option, value);
+        return false;
+    }
+    *field(params, option) = number;
+    params->given |= bit(option);
+    return true;
+}
+
+bool bf_params_finish(BfParams *params, char **error)
+{
+    if (!was_given(params, "flush-clean-latency-ns")) {
+        params->flush_clean_latency_ns = params->flush_latency_ns;
+    }
+    if (params->destage_high_percent
+        ? params->destage_low_percent >= params->destage_high_percent
+        : params->destage_low_percent > 0) {
+        *error = g_strdup_printf(
+            "destage-low-percent=%" PRId64 " is not below "
+            "destage-high-percent=%" PRId64 "; it has to be, or both 0",
+            params->destage_low_percent, params->destage_high_percent);
+        return false;
+    }
+    return true;
+}
+
+char *bf_params_get(const BfParams *params, const BfOption *option)
+{
+    int64_t value = *field(params, option);
+
+    return option->kind == BF_OPTION_CHOICE
+        ? g_strdup(option->choices[value])
+        : g_strdup_printf("%" PRId64, value);
+}
+
+bool bf_params_pass_through(const BfParams *params)
+{
+    return params->write_cache == BF_CACHE_NONE &&
+           params->read_latency_ns == 0 &&
+           params->write_latency_ns == 0 &&
+           params->flush_latency_ns == 0 &&
+           params->flush_clean_latency_ns == 0 &&
+           params->bandwidth == 0;
+}

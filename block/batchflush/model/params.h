@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Parameters of the emulated device
+ *
+ * One table knows every option by name: its kind, range and default.
+ * Command line, QAPI and storage classes all come through here, so an
+ * option means the same, and is refused in the same words, wherever it
+ * was given.  Times are in nanoseconds, sizes in bytes.
+ */
+
+#ifndef BF_PARAMS_H
+#define BF_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum BfWriteCache {
+    BF_CACHE_NONE,          /* a completed write is on the medium */
+    BF_CACHE_VOLATILE,      /* it is in a cache that a power cut empties */
+    BF_CACHE_BATTERY,       /* it is in a cache that outlives one */
+} BfWriteCache;
+
+typedef enum BfFlushConcurrency {
+    BF_FLUSH_EXCLUSIVE,     /* waits for the queue to empty, blocks the rest */
+    BF_FLUSH_SERIAL,        /* one after the other, beside other requests */
+    BF_FLUSH_CONCURRENT,    /* overlap freely */
+} BfFlushConcurrency;
+
+typedef enum BfCoalesce {
+    BF_COALESCE_OFF,        /* every flush by itself */
+    BF_COALESCE_ON,         /* the first always waits for company */
+    BF_COALESCE_AUTO,       /* it waits where that pays */
+} BfCoalesce;
+
+typedef enum BfCoalesceWait {
+    BF_WAIT_DELTA,          /* until so long after the first write */
+    BF_WAIT_AVERAGE,        /* so long, counted from now */
+} BfCoalesceWait;
+
+typedef enum BfClock {
+    BF_CLOCK_AUTO,
+    BF_CLOCK_VIRTUAL,
+    BF_CLOCK_REALTIME,
+} BfClock;
+
+typedef struct BfParams {
+    int64_t write_cache;            /* BfWriteCache */
+    int64_t cache_size;
+    int64_t destage_high_percent;   /* 0: no background destage */
+    int64_t destage_low_percent;
+    int64_t read_latency_ns;
+    int64_t write_latency_ns;
+    int64_t destage_latency_ns;     /* per contiguous run */
+    int64_t flush_latency_ns;       /* fixed part */
+    int64_t flush_clean_latency_ns; /* nothing to drain */
+    int64_t bandwidth;              /* bytes per second, 0: unlimited */
+    int64_t queue_depth;            /* lanes of the medium */
+    int64_t flush_concurrency;      /* BfFlushConcurrency */
+    int64_t coalesce;               /* BfCoalesce */
+    int64_t coalesce_wait;          /* BfCoalesceWait */
+    int64_t coalesce_max_wait_ns;
+    int64_t coalesce_min_flush_ns;
+    int64_t clock;                  /* BfClock */
+    uint64_t given;                 /* bit per option that was set */
+} BfParams;
+
+typedef enum BfOptionKind {
+    BF_OPTION_NS,
+    BF_OPTION_SIZE,
+    BF_OPTION_PERCENT,
+    BF_OPTION_COUNT,
+    BF_OPTION_CHOICE,
+} BfOptionKind;
+
+typedef struct BfOption {
+    const char *name;
+    BfOptionKind kind;
+    int64_t min;
+    int64_t max;
+    int64_t def;
+    size_t field;                   /* offset in BfParams of an int64_t */
+    const char *const *choices;     /* BF_OPTION_CHOICE: names by value */
+    bool mutable_at_runtime;        /* blockdev-reopen may change it */
+    const char *help;
+} BfOption;
+
+/* All options, in the order of the documentation. */
+extern const BfOption bf_options[];
+extern const size_t bf_options_count;
+
+/* Set every parameter to its default. */
+void bf_params_init(BfParams *params);
+
+/*
+ * Set one option from its text.  Sizes take a suffix K, M, G or T.
+ *
+ * Returns false, with a sentence in *@error that the caller frees with
+ * g_free(), if there is no such option or the value is not allowed.
+ */
+bool bf_params_set(BfParams *params, const char *name, const char *value,
+                   char **error);
+
+/*
+ * Settle what depends on other options and refuse what makes no sense
+ * together.  To be called once all options are set.
+ *
+ * Returns false with a sentence in *@error, as bf_params_set().
+ */
+bool bf_params_finish(BfParams *params, char **error);
+
+/* The value of an option as bf_params_set() takes it; free it. */
+char *bf_params_get(const BfParams *params, const BfOption *option);
+
+/* True if no request is ever delayed and nothing is ever cached. */
+bool bf_params_pass_through(const BfParams *params);
+
+#endif
