@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The flush coordinator: see coordinator.h */
+
+#include <glib.h>
+
+#include "coordinator.h"
+
+void bf_coordinator_init(BfCoordinator *c, const BfParams *params)
+{
+    *c = (BfCoordinator) {
+        .params = params,
+        .begin_at = BF_NEVER,
+        .company = 1,
+        .first_write_at = BF_NEVER,
+    };
+}
+
+void bf_coordinator_write(BfCoordinator *c, int64_t now)
+{
+    if (c->first_write_at == BF_NEVER) {
+        c->first_write_at = now;
+    }
+}
+
+int64_t bf_coordinator_flush_time(const BfCoordinator *c)
+{
+    return c->flush_time.sampled ? c->flush_time.value
+                                 : c->params->flush_latency_ns;
+}
+
+/* Whether anybody waits for company at all. */
+static bool collects(const BfCoordinator *c)
+{
+    switch (c->params->coalesce) {
+    case BF_COALESCE_ON:
+        return true;
+    case BF_COALESCE_AUTO:
+        return bf_coordinator_flush_time(c) >=
+               c->params->coalesce_min_flush_ns;
+    default:
+        return false;
+    }
+}
+
+static bool goes_alone(const BfCoordinator *c)
+{
+    if (c->params->coalesce == BF_COALESCE_OFF) {
+        return true;
+    }
+    return !collects(c) && c->members == 0 &&
+           c->params->flush_concurrency == BF_FLUSH_CONCURRENT;
+}
+
+BfRole bf_coordinator_arrive(BfCoordinator *c, int64_t now)
+{
+    c->stats.arrivals++;
+    c->outstanding++;
+    if (goes_alone(c)) {
+        return BF_ROLE_ALONE;
+    }
+    if (c->members++ > 0) {
+        c->stats.joined++;
+        return BF_ROLE_JOIN;
+    }
+    c->arrived_at = now;
+    c->begin_at = BF_NEVER;
+    return BF_ROLE_LEAD;
+}
+
+static bool everybody_is_here(const BfCoordinator *c)
+{
+    return c->params->coalesce == BF_COALESCE_AUTO &&
+           c->members >= c->company;
+}
+
+/*
+ * S0's rule, in both readings.  Nothing written since the last flush
+ * means that nobody is about to flush something; only coalesce=on waits
+ * even then, from the arrival.
+ */
+static int64_t decide(const BfCoordinator *c, int64_t now)
+{
+    int64_t wait = MIN(bf_coordinator_flush_time(c),
+                       c->params->coalesce_max_wait_ns);
+    int64_t since = c->first_write_at;
+
+    if (since == BF_NEVER) {
+        if (c->params->coalesce != BF_COALESCE_ON) {
+            return now;
+        }
+        since = c->arrived_at;
+    }
+    if (now - since >= wait) {
+        return now;
+    }
+    return wait + (c->params->coalesce_wait == BF_WAIT_DELTA ? since : now);
+}
+
+int64_t bf_coordinator_begin_at(BfCoordinator *c, int64_t now)
+{
+    if (c->members == 0 || c->flushing) {
+        return BF_NEVER;
+    }
+    if (c->hurry || !collects(c) || everybody_is_here(c)) {
+        return now;
+    }
+    if (c->begin_at == BF_NEVER) {
+        c->begin_at = decide(c, now);
+    }
+    return c->begin_at;
+}
+
+void bf_coordinator_begin(BfCoordinator *c, int64_t now, BfFlight *flight)
+{
+    g_assert(c->members > 0 && !c->flushing);
+    *flight = (BfFlight) {
+        .arrived_at = c->arrived_at,
+        .began_at = now,
+        .members = c->members,
+        .batch = true,
+    };
+    c->flushing = true;
+    c->members = 0;
+    c->begin_at = BF_NEVER;
+    c->first_write_at = BF_NEVER;
+}
+
+void bf_coordinator_begin_alone(BfCoordinator *c, int64_t now,
+                                BfFlight *flight)
+{
+    *flight = (BfFlight) {
+        .arrived_at = now,
+        .began_at = now,
+        .members = 1,
+    };
+    c->first_write_at = BF_NEVER;
+}
+
+static void record(BfFlushStats *stats, const BfFlight *flight,
+                   uint64_t dirty_bytes, int64_t flush_ns)
+{
+    int64_t wait_ns = flight->began_at - flight->arrived_at;
+
+    stats->ledger[stats->issued % BF_LEDGER_SIZE] = (BfFlushRecord) {
+        .arrived_at = flight->arrived_at,
+        .members = flight->members,
+        .dirty_bytes = dirty_bytes,
+        .wait_ns = wait_ns,
+        .flush_ns = flush_ns,
+    };
+    stats->issued++;
+    stats->alone += flight->members == 1;
+    bf_histogram_add(&stats->batch_sizes, flight->members);
+    bf_histogram_add(&stats->wait_ns, wait_ns);
+}
+
+void bf_coordinator_end(BfCoordinator *c, int64_t now,
+                        const BfFlight *flight, uint64_t dirty_bytes,
+                        BfOutcome outcome)
+{
+    int64_t flush_ns = now - flight->began_at;
+
+    g_assert(c->outstanding >= flight->members);
+    c->company = c->outstanding;
+    c->outstanding -= flight->members;
+    if (flight->batch) {
+        g_assert(c->flushing);
+        c->flushing = false;
+    }
+    if (outcome == BF_OUTCOME_DURABLE) {
+        bf_average_add(&c->flush_time, flush_ns);
+    }
+    record(&c->stats, flight, dirty_bytes, flush_ns);
+    c->stats.failed += outcome == BF_OUTCOME_FAILED;
+}
+
+void bf_coordinator_hurry(BfCoordinator *c, bool hurry)
+{
+    c->hurry = hurry;
+}
+
+void bf_coordinator_reconsider(BfCoordinator *c)
+{
+    c->begin_at = BF_NEVER;
+}
