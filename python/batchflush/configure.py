@@ -35,8 +35,8 @@ QEMU_ARGUMENTS = (
 DEBUG_ARGUMENTS = ("--enable-debug",)
 
 # Packages that hold firmware, and the folders in which they hold it.
-FIRMWARE_PACKAGES = ("seabios", "qemu-system-data")
-FIRMWARE_FOLDERS = ("usr/share/seabios", "usr/share/qemu")
+FIRMWARE_PACKAGES = ("seabios", "qemu-system-data", "ipxe-qemu")
+FIRMWARE_FOLDERS = ("usr/share/seabios", "usr/share/qemu", "usr/lib/ipxe/qemu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +87,7 @@ def configure(debug: bool = False) -> Path:
             on_line=step.say,
             cwd=folder,
         )
+        _show_firmware(folder)
         stamp.write_text(inputs)
     return folder
 
@@ -102,6 +103,14 @@ def firmware() -> str:
         apt.unpack(apt.download(FIRMWARE_PACKAGES, with_dependencies=False), paths.FIRMWARE)
         stamp.touch()
     return ":".join(str(paths.FIRMWARE / folder) for folder in FIRMWARE_FOLDERS)
+
+
+def _show_firmware(folder: Path) -> None:
+    """QEMU, run from its build folder, looks for absolute paths below qemu-bundle."""
+    bundled = folder / "qemu-bundle" / paths.FIRMWARE.relative_to("/")
+    bundled.parent.mkdir(parents=True, exist_ok=True)
+    bundled.unlink(missing_ok=True)
+    bundled.symlink_to(paths.FIRMWARE)
 
 
 @contextlib.contextmanager

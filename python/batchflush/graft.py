@@ -22,6 +22,8 @@ NAME = "graft"
 HELP = "apply, verify or undo batchflush's insertions in a QEMU source tree"
 
 RECORD = ".batchflush-graft.json"
+# Every insertion names it, in whichever case, and no file of the tree does without an insertion.
+MARK = "batchflush"
 
 Version = tuple[int, int]
 
@@ -42,16 +44,10 @@ class Insertion:
         return text[:where] + self.lines + text[where:]
 
     def undo(self, text: str) -> str:
-        """Remove the lines; text without them is returned as it is."""
-        if self.lines not in text:
+        """The text without the lines, if they stand there."""
+        if not self.stands(text):
             return text
         where = self._where(text)
-        if not self._stands_at(text, where):
-            raise BatchflushError(
-                f"{self.file}: lines of batchflush have moved away from the anchor "
-                f"{self.anchor.strip()!r}",
-                f"remove these lines by hand:\n{self.lines}",
-            )
         if self.position == "before":
             return text[: where - len(self.lines)] + text[where:]
         return text[:where] + text[where + len(self.lines) :]
@@ -125,11 +121,8 @@ def apply(tree: Path, table: Path = paths.GRAFT_QEMU) -> Graft:
     """Put the graft into the tree, in place of an older one; harmless if it is there."""
     wanted = load(table, tree)
     old = recorded(tree)
-    texts = _texts(tree, (*wanted.insertions, *old.insertions))
-    before = dict(texts)
-    if old != wanted:
-        for insertion in old.insertions:
-            texts[insertion.file] = insertion.undo(texts[insertion.file])
+    before = _texts(tree, (*wanted.insertions, *old.insertions))
+    texts = _without(before, (*old.insertions, *wanted.insertions))
     for insertion in wanted.insertions:
         texts[insertion.file] = insertion.apply(texts[insertion.file])
     for link in wanted.links:
@@ -164,10 +157,8 @@ def check(tree: Path, table: Path = paths.GRAFT_QEMU) -> list[str]:
 def undo(tree: Path) -> Graft:
     """Take out of the tree what was put into it."""
     old = recorded(tree)
-    texts = _texts(tree, old.insertions)
-    before = dict(texts)
-    for insertion in old.insertions:
-        texts[insertion.file] = insertion.undo(texts[insertion.file])
+    before = _texts(tree, old.insertions)
+    texts = _without(before, old.insertions)
     _write_changes(tree, before, texts)
     _unlink(tree, old.links)
     (tree / RECORD).unlink(missing_ok=True)
@@ -227,7 +218,7 @@ def _checked(entry: dict[str, str]) -> dict[str, str]:
     anchor, lines, position = entry["anchor"], entry["lines"], entry["position"]
     if position not in ("before", "after"):
         raise BatchflushError(f"graft: position {position!r} is neither 'before' nor 'after'")
-    if not anchor.strip() or anchor in lines or not lines.endswith("\n"):
+    if not anchor.strip() or anchor in lines or MARK not in lines.lower() or lines[-1] != "\n":
         raise BatchflushError(f"graft: the entry with the anchor {anchor!r} makes no sense")
     return entry
 
@@ -242,6 +233,21 @@ def _texts(tree: Path, insertions: Iterable[Insertion]) -> dict[str, str]:
             texts[name] = (tree / name).read_text()
         except OSError as error:
             raise BatchflushError(f"cannot read {tree / name}: {error.strerror}") from error
+    return texts
+
+
+def _without(texts: dict[str, str], insertions: Iterable[Insertion]) -> dict[str, str]:
+    """The files without insertions; stops where one has been changed by hand."""
+    texts = dict(texts)
+    for insertion in insertions:
+        texts[insertion.file] = insertion.undo(texts[insertion.file])
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if MARK in line.lower():
+                raise BatchflushError(
+                    f"{name}: these are not the lines that batchflush inserted: {line.strip()!r}",
+                    f"restore the original of {name} (it is near line {number}) and try again",
+                )
     return texts
 
 

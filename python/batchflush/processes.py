@@ -21,6 +21,7 @@ from batchflush.errors import BatchflushError
 
 GRACE_SECONDS = 5
 TAIL_LINES = 20
+TAIL_COLUMNS = 200
 
 _children: list[subprocess.Popen[Any]] = []
 
@@ -109,7 +110,9 @@ def failure(
 ) -> BatchflushError:
     """What is told about a command that failed: the end of its log, and where the log is."""
     ended = f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
-    last = "".join(f"\n    {line}" for line in tail)
+    last = "".join(
+        f"\n    {line[:TAIL_COLUMNS]}{'…' if len(line) > TAIL_COLUMNS else ''}" for line in tail
+    )
     return BatchflushError(
         f"{what} failed ({ended}); the whole log is {paths.shown(log)}{last}", hint
     )

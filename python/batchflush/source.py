@@ -34,7 +34,7 @@ def _extracted() -> Path:
             shutil.rmtree(leftover, ignore_errors=True)
         processes.run_logged(
             # apt has checked the files against the archive's signature.
-            ["dpkg-source", "--no-check", "-x", description, partial],
+            ["dpkg-source", "--no-check", "--no-copy", "-x", description, partial],
             paths.BUILD / "qemu-source.log",
             f"extracting {description}",
             hint=f"remove {description.parent} and try again; {OWN_TREE_HINT}",
