@@ -12,8 +12,10 @@
  * sector is known to be cached or not.
  *
  * Nothing here locks: the caller's lock must be held when calling any
- * bf_store_* function.  Functions assert their arguments and never
- * fail, bf_store_new() apart.
+ * function.  Functions assert their arguments and never fail,
+ * bf_store_new() apart; but a host that has no memory left for a store
+ * that was not preallocated ends the process, as it does for any
+ * allocation.
  */
 
 #ifndef BF_STORE_H
@@ -36,7 +38,9 @@ typedef struct BfSweep BfSweep;
  * @preallocate the memory too; otherwise memory is taken as it is used
  * and given back by bf_store_trim().
  *
- * Returns NULL, with errno set, if there is not enough memory.
+ * Returns NULL, with errno set, if there is not enough memory.  With
+ * @preallocate, that is what Linux calls available, on the host and in
+ * the control group of this process.
  */
 BfStore *bf_store_new(uint64_t capacity, bool preallocate);
 void bf_store_free(BfStore *store);
@@ -46,7 +50,11 @@ uint64_t bf_store_used(const BfStore *store);
 /* Bytes of sectors that are dirty. */
 uint64_t bf_store_dirty(const BfStore *store);
 uint64_t bf_store_capacity(const BfStore *store);
-/* Bytes of memory spent on finding the data, beside the data itself. */
+/*
+ * Bytes of memory that finding the data takes when the store is full,
+ * beside the data itself.  An open sweep takes 16 bytes more for every
+ * block it claimed.
+ */
 uint64_t bf_store_overhead(const BfStore *store);
 
 /* Bytes of additional room that a write to this range would take. */
@@ -66,7 +74,8 @@ uint64_t bf_store_last_write(const BfStore *store);
 
 /*
  * Whether the sector at @offset is cached.  Stores in *@run how many of
- * the @bytes from there share the answer, at least one sector.
+ * the @bytes from there share the answer: at least one sector, and
+ * possibly not all of them if they are more than 64 MiB.
  */
 bool bf_store_lookup(const BfStore *store, uint64_t offset, uint64_t bytes,
                      uint64_t *run);
@@ -79,7 +88,8 @@ void bf_store_read(const BfStore *store, uint64_t offset, uint64_t bytes,
  * Forget cached data in the range, unless it was written after write
  * number @up_to (UINT64_MAX forgets all of it).  For zeroes, discards
  * and truncation, which take its place on the medium: a write that
- * came later than they did must survive them.
+ * came later than they did must survive them.  Each sector is judged by
+ * its own last write.  @bytes may reach beyond everything there is.
  */
 void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
                    uint64_t up_to);
@@ -87,19 +97,31 @@ void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
 /* Forget everything, as a power cut does. Open sweeps become empty. */
 void bf_store_drop_all(BfStore *store);
 
-/* Give memory of unused blocks back to the host. */
+/*
+ * Give memory of unused blocks back to the host, unless preallocated.
+ * Takes time in proportion to the blocks that were used since the last
+ * time.
+ */
 void bf_store_trim(BfStore *store);
 
 /*
  * A sweep moves dirty data to the medium, in ascending order of its
- * offset.  It claims at most @max_bytes (UINT64_MAX: all) of the dirty
- * sectors that no other sweep has claimed, beginning at the first at
- * or behind @from and wrapping around at the end.
+ * offset.  It claims whole blocks, that is the sectors of them that are
+ * dirty, as far as no other sweep has claimed them and @max_bytes
+ * (UINT64_MAX: all; at least BF_BLOCK_SIZE) suffice.  It begins with
+ * the first block that starts at or behind @from, and wraps around at
+ * the end.
  *
  * The caller walks its runs with bf_sweep_next(), writes them to the
- * medium, and then ends it with bf_store_sweep_done().  Sectors that
- * are written again meanwhile stop belonging to it: they are dirty and
- * unclaimed again, and stay so when it ends.
+ * medium, and then ends it with bf_store_sweep_done().  A block that is
+ * written again meanwhile, be it a single sector, stops belonging to
+ * it: all of the block is dirty and unclaimed again, and stays so when
+ * the sweep ends.
+ *
+ * Several sweeps may be open, and two may hold versions of one block.
+ * What bf_sweep_next() has copied must be on the medium before another
+ * sweep is walked or the medium is changed otherwise; then an older
+ * version never overtakes a newer one.
  *
  * Returns NULL if nothing is dirty and unclaimed.
  */
@@ -107,6 +129,9 @@ BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes);
 
 /* Bytes claimed when the sweep began. */
 uint64_t bf_sweep_bytes(const BfSweep *sweep);
+
+/* Where its last claimed sector ends: where a next one may go on. */
+uint64_t bf_sweep_end(const BfSweep *sweep);
 
 /*
  * The extents of a sweep as they were claimed, for asking how long it

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The order: the dirty blocks that no sweep has claimed, by region
+ */
+
+#include <string.h>
+#include <glib.h>
+
+#include "order.h"
+
+#define WORD_BITS 64
+#define MIN_REGIONS WORD_BITS
+#define MAX_REGIONS 65536   /* a region of a 1 TiB medium: 16 MiB */
+#define SLOTS_PER_REGION 16 /* when full; more would waste memory */
+
+bool bf_order_init(BfOrder *order, const BfSlots *slots)
+{
+    uint32_t regions = MIN_REGIONS;
+    size_t size;
+
+    while (regions < MAX_REGIONS &&
+           regions < slots->count / SLOTS_PER_REGION) {
+        regions *= 2;
+    }
+    size = regions * sizeof(uint32_t) + regions / 8;
+    *order = (BfOrder) { .regions = regions, .slots = slots };
+    if (!bf_memory_reserve(&order->memory, size) ||
+        !bf_memory_grow(&order->memory, size)) {
+        return false;
+    }
+    order->occupied = (uint64_t *)order->memory.base;
+    order->first = (uint32_t *)(order->memory.base + regions / 8);
+    return true;
+}
+
+void bf_order_release(BfOrder *order)
+{
+    bf_memory_release(&order->memory);
+}
+
+uint32_t bf_order_region(const BfOrder *order, uint64_t block)
+{
+    return MIN(block >> order->shift, order->regions);
+}
+
+uint32_t bf_order_occupied(const BfOrder *order, uint32_t from)
+{
+    for (uint32_t i = from; i < order->regions;
+         i = (i / WORD_BITS + 1) * WORD_BITS) {
+        uint64_t word = order->occupied[i / WORD_BITS] >> (i % WORD_BITS);
+
+        if (word) {
+            return i + __builtin_ctzll(word);
+        }
+    }
+    return order->regions;
+}
+
+static void join(BfOrder *order, uint32_t a, uint32_t b)
+{
+    BfSlot *first = bf_slot(order->slots, a);
+    BfSlot *second = bf_slot(order->slots, b);
+    uint32_t last_a = first->prev;
+    uint32_t last_b = second->prev;
+
+    bf_slot(order->slots, last_a)->next = b;
+    bf_slot(order->slots, last_b)->next = a;
+    first->prev = last_b;
+    second->prev = last_a;
+}
+
+/* Put the circular list that @number is in at the end of a region's. */
+static void append(BfOrder *order, uint32_t region, uint32_t number)
+{
+    uint64_t bit = 1ull << (region % WORD_BITS);
+
+    if (order->occupied[region / WORD_BITS] & bit) {
+        join(order, order->first[region], number);
+    } else {
+        order->occupied[region / WORD_BITS] |= bit;
+        order->first[region] = number;
+    }
+}
+
+static void widen(BfOrder *order, uint64_t block)
+{
+    unsigned by = 0;
+
+    while (block >> (order->shift + by) >= order->regions) {
+        by++;
+    }
+    for (uint32_t i = bf_order_occupied(order, 0); i < order->regions;
+         i = bf_order_occupied(order, i + 1)) {
+        order->occupied[i / WORD_BITS] &= ~(1ull << (i % WORD_BITS));
+        append(order, i >> by, order->first[i]);
+    }
+    order->shift += by;
+}
+
+void bf_order_add(BfOrder *order, uint32_t number)
+{
+    BfSlot *slot = bf_slot(order->slots, number);
+
+    if (bf_order_region(order, slot->block) == order->regions) {
+        widen(order, slot->block);
+    }
+    slot->next = slot->prev = number;
+    append(order, bf_order_region(order, slot->block), number);
+    order->count++;
+}
+
+void bf_order_remove(BfOrder *order, uint32_t number)
+{
+    BfSlot *slot = bf_slot(order->slots, number);
+    uint32_t region = bf_order_region(order, slot->block);
+
+    if (slot->next == number) {
+        order->occupied[region / WORD_BITS] &= ~(1ull << (region % WORD_BITS));
+    } else if (order->first[region] == number) {
+        order->first[region] = slot->next;
+    }
+    bf_slot(order->slots, slot->prev)->next = slot->next;
+    bf_slot(order->slots, slot->next)->prev = slot->prev;
+    slot->next = slot->prev = BF_NO_SLOT;
+    order->count--;
+}
+
+void bf_order_clear(BfOrder *order)
+{
+    memset(order->occupied, 0, order->regions / 8);
+    order->count = 0;
+}

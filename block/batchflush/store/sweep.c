@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sweeps: moving dirty data to the medium in its order
+ *
+ * A block belongs to the sweep whose number its slot carries, as long
+ * as it is not back in the order, where a write puts it.
+ */
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+#include "store.h"
+
+/* How many claims ahead their slots are fetched. */
+#define AHEAD 8
+
+/* A block, and the sectors of it that were dirty. */
+typedef struct Claim {
+    uint64_t block;
+    uint32_t slot;
+    uint8_t sectors;
+} Claim;
+
+struct BfSweep {
+    uint64_t number;
+    uint64_t bytes;
+    uint64_t end;       /* of the last sector claimed */
+    Claim *claims;
+    size_t count;
+    size_t room;
+    size_t at;          /* where bf_sweep_next() is, and the bytes that */
+    unsigned from;      /* are done of this block */
+};
+
+static int compare_claims(const void *a, const void *b)
+{
+    uint64_t one = ((const Claim *)a)->block;
+    uint64_t two = ((const Claim *)b)->block;
+
+    return one < two ? -1 : one > two;
+}
+
+static void note_claim(BfSweep *sweep, const BfSlot *slot, uint32_t number)
+{
+    if (sweep->count == sweep->room) {
+        sweep->room = MAX(sweep->room * 2, 64);
+        sweep->claims = g_renew(Claim, sweep->claims, sweep->room);
+    }
+    sweep->claims[sweep->count++] = (Claim) {
+        .block = slot->block,
+        .slot = number,
+        .sectors = slot->dirty,
+    };
+}
+
+/* Note the blocks of a region that lie from @first up to @last. */
+static void note_region(const BfOrder *order, uint32_t region,
+                        uint64_t first, uint64_t last, BfSweep *sweep)
+{
+    size_t before = sweep->count;
+    uint32_t head = order->first[region];
+    uint32_t number = head;
+
+    do {
+        const BfSlot *slot = bf_slot(order->slots, number);
+
+        if (slot->block >= first && slot->block <= last) {
+            note_claim(sweep, slot, number);
+        }
+        number = slot->next;
+    } while (number != head);
+    qsort(sweep->claims + before, sweep->count - before, sizeof(Claim),
+          compare_claims);
+}
+
+/* Claim what has been noted from @i on, and forget what is too much. */
+static bool claim(BfStore *store, BfSweep *sweep, size_t i, uint64_t max_bytes)
+{
+    for (; i < sweep->count; i++) {
+        const Claim *noted = &sweep->claims[i];
+        BfSlot *slot = bf_slot(&store->slots, noted->slot);
+        uint64_t bytes = bf_sectors_bytes(noted->sectors);
+
+        if (sweep->bytes + bytes > max_bytes) {
+            sweep->count = i;
+            return false;
+        }
+        sweep->bytes += bytes;
+        slot->sweep = sweep->number;
+        bf_order_remove(&store->order, noted->slot);
+    }
+    return true;
+}
+
+/* Returns false when @max_bytes are reached. */
+static bool claim_range(BfStore *store, BfSweep *sweep, uint64_t first,
+                        uint64_t last, uint64_t max_bytes)
+{
+    BfOrder *order = &store->order;
+    uint32_t end = bf_order_region(order, last);
+    uint32_t region = bf_order_region(order, first);
+
+    while (order->count) {
+        size_t before = sweep->count;
+
+        region = bf_order_occupied(order, region);
+        if (region > end || region == order->regions) {
+            break;
+        }
+        note_region(order, region, first, last, sweep);
+        if (!claim(store, sweep, before, max_bytes)) {
+            return false;
+        }
+        region++;
+    }
+    return true;
+}
+
+static uint64_t claim_end(const Claim *it)
+{
+    unsigned sectors = 32 - __builtin_clz(it->sectors);
+
+    return it->block * BF_BLOCK_SIZE + sectors * BF_SECTOR_SIZE;
+}
+
+BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes)
+{
+    uint64_t first = from / BF_BLOCK_SIZE + (from % BF_BLOCK_SIZE > 0);
+    BfSweep *sweep;
+
+    assert(max_bytes >= BF_BLOCK_SIZE);
+    if (!store->order.count) {
+        return NULL;
+    }
+    sweep = g_new0(BfSweep, 1);
+    sweep->number = ++store->last_sweep;
+    if (claim_range(store, sweep, first, UINT64_MAX, max_bytes) && first) {
+        claim_range(store, sweep, 0, first - 1, max_bytes);
+    }
+    sweep->end = claim_end(&sweep->claims[sweep->count - 1]);
+    g_queue_push_tail(&store->sweeps, sweep);
+    return sweep;
+}
+
+uint64_t bf_sweep_bytes(const BfSweep *sweep)
+{
+    return sweep->bytes;
+}
+
+uint64_t bf_sweep_end(const BfSweep *sweep)
+{
+    return sweep->end;
+}
+
+/*
+ * The first contiguous run of @sectors, as bytes from *@from of the
+ * block on; 0 if there is none.
+ */
+static unsigned first_run(uint8_t sectors, unsigned *from)
+{
+    unsigned first = *from / BF_SECTOR_SIZE;
+    unsigned rest = sectors >> first << first;
+
+    if (!rest) {
+        return 0;
+    }
+    first = __builtin_ctz(rest);
+    *from = first * BF_SECTOR_SIZE;
+    return __builtin_ctz(~(rest >> first)) * BF_SECTOR_SIZE;
+}
+
+void bf_sweep_foreach(const BfSweep *sweep, BfSweepRun *run, void *opaque)
+{
+    uint64_t start = 0;
+    uint64_t length = 0;
+
+    for (size_t i = 0; i < sweep->count; i++) {
+        const Claim *it = &sweep->claims[i];
+        unsigned from = 0;
+        unsigned bytes;
+
+        while ((bytes = first_run(it->sectors, &from))) {
+            uint64_t offset = it->block * BF_BLOCK_SIZE + from;
+
+            if (length && offset != start + length) {
+                run(start, length, opaque);
+                length = 0;
+            }
+            start = length ? start : offset;
+            length += bytes;
+            from += bytes;
+        }
+    }
+    if (length) {
+        run(start, length, opaque);
+    }
+}
+
+static void fetch(const BfStore *store, const BfSweep *sweep, size_t i)
+{
+    if (i < sweep->count) {
+        __builtin_prefetch(bf_slot(&store->slots, sweep->claims[i].slot), 1);
+    }
+}
+
+/*
+ * The sectors of a claim that are still there.  A block that was written
+ * again has kept its slot, and those data cover the claimed ones.
+ */
+static uint8_t live_sectors(const BfStore *store, const Claim *it)
+{
+    const BfSlot *slot = bf_slot(&store->slots, it->slot);
+
+    return slot->block == it->block ? slot->dirty & it->sectors : 0;
+}
+
+size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
+                     uint64_t *offset)
+{
+    size_t length = 0;
+
+    assert(max && max % BF_BLOCK_SIZE == 0);
+    while (length < max && sweep->at < sweep->count) {
+        const Claim *it = &sweep->claims[sweep->at];
+        unsigned bytes = first_run(live_sectors(store, it), &sweep->from);
+        uint64_t start = it->block * BF_BLOCK_SIZE + sweep->from;
+
+        if (!bytes) {
+            sweep->at++;
+            sweep->from = 0;
+            fetch(store, sweep, sweep->at + AHEAD);
+            continue;
+        }
+        if (!length) {
+            *offset = start;
+        } else if (start != *offset + length) {
+            break;
+        }
+        bytes = MIN(bytes, max - length);
+        memcpy((char *)buf + length,
+               bf_slot_data(&store->slots, it->slot) + sweep->from, bytes);
+        length += bytes;
+        sweep->from += bytes;
+    }
+    return length;
+}
+
+static bool belongs(const BfStore *store, const BfSweep *sweep,
+                    const Claim *it)
+{
+    const BfSlot *slot = bf_slot(&store->slots, it->slot);
+
+    return slot->dirty && slot->sweep == sweep->number && !bf_order_has(slot);
+}
+
+uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)
+{
+    uint64_t dirty = store->dirty;
+
+    for (size_t i = 0; i < sweep->count; i++) {
+        const Claim *it = &sweep->claims[i];
+
+        fetch(store, sweep, i + AHEAD);
+        if (!belongs(store, sweep, it)) {
+            continue;
+        }
+        if (durable) {
+            bf_store_forget(store, it->slot, UINT8_MAX);
+        } else {
+            bf_order_add(&store->order, it->slot);
+        }
+    }
+    g_queue_remove(&store->sweeps, sweep);
+    g_free(sweep->claims);
+    g_free(sweep);
+    return dirty - store->dirty;
+}
+
+void bf_store_empty_sweeps(BfStore *store)
+{
+    for (GList *it = store->sweeps.head; it; it = it->next) {
+        BfSweep *sweep = it->data;
+
+        sweep->count = 0;
+    }
+}
