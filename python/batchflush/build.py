@@ -19,6 +19,7 @@ PROGRAMS = (
     "qemu-nbd",
     "storage-daemon/qemu-storage-daemon",
 )
+MESON = (paths.VENV_PYTHON, "-m", "mesonbuild.mesonmain")
 QTEST = "tests/qtest/batchflush-test"
 HINT = "if the error is in QEMU's own files, a fresh start may help: rm -r build/qemu"
 
@@ -39,7 +40,7 @@ def model() -> Path:
             with progress.step("Configuring the model"):
                 processes.run_logged(
                     # An optimised build: its benchmarks count.
-                    [paths.VENV_PYTHON, "-m", "mesonbuild.mesonmain", "setup",
+                    [*MESON, "setup",
                      "--buildtype=debugoptimized", folder, paths.ROOT],
                     paths.BUILD / "model-configure.log",
                     "configuring the model",

@@ -98,10 +98,11 @@ def tree_version(tree: Path) -> str:
 
 def firmware() -> str:
     """The search path of firmware, unpacked from Debian's packages under build/."""
-    stamp = paths.FIRMWARE / "complete"
-    if not stamp.exists():
+    stamp = paths.FIRMWARE / "packages"
+    packages = "\n".join(FIRMWARE_PACKAGES)
+    if not stamp.exists() or stamp.read_text() != packages:
         apt.unpack(apt.download(FIRMWARE_PACKAGES, with_dependencies=False), paths.FIRMWARE)
-        stamp.touch()
+        stamp.write_text(packages)
     return ":".join(str(paths.FIRMWARE / folder) for folder in FIRMWARE_FOLDERS)
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,27 +63,36 @@ def running(command: Command, **popen: Any) -> Iterator[subprocess.Popen[Any]]:
         stop(child)
 
 
-def run_logged(
+def run_logged(command: Command, log: Path, what: str, **options: Any) -> None:
+    """As `logged`, but raises BatchflushError if the command fails.
+
+    what: says in the error what failed ("configuring QEMU").
+    hint: says in the error what to do.
+    """
+    hint = options.pop("hint", None)
+    code = logged(command, log, **options)
+    if code != 0:
+        raise failure(what, code, log, hint)
+
+
+def logged(
     command: Command,
     log: Path,
-    what: str,
     *,
-    hint: str | None = None,
     on_line: Callable[[str], bool | None] | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    append: bool = False,
-) -> None:
-    """Run a command with its output in a log; raise BatchflushError if it fails.
+    time_limit_seconds: float | None = None,
+) -> int:
+    """Run a command with its output in a log; returns its return code.
 
-    what: says in the error what failed ("configuring QEMU").
     on_line: sees each line of output; where it returns True the line is left out of the log.
     env: variables on top of our own.
+    time_limit_seconds: when it has passed the command is ended; the log says so.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    tail: deque[str] = deque(maxlen=TAIL_LINES)
     with (
-        log.open("a" if append else "w") as logged,
+        log.open("w") as file,
         running(
             command,
             cwd=cwd,
@@ -93,28 +102,49 @@ def run_logged(
             text=True,
             errors="replace",
         ) as child,
+        _time_limit(child, time_limit_seconds) as expired,
     ):
         assert child.stdout is not None
         for line in child.stdout:
-            if on_line is not None and on_line(line.rstrip("\n")):
-                continue
-            logged.write(line)
-            tail.append(line.rstrip("\n"))
+            if on_line is None or not on_line(line.rstrip("\n")):
+                file.write(line)
+                file.flush()
         code = child.wait()
-    if code != 0:
-        raise failure(what, code, tail, log, hint)
+        if expired.is_set():
+            file.write(f"ended after its time limit of {time_limit_seconds:.0f} s\n")
+    return code
 
 
-def failure(
-    what: str, code: int, tail: Sequence[str], log: Path, hint: str | None
-) -> BatchflushError:
+@contextlib.contextmanager
+def _time_limit(child: subprocess.Popen[Any], seconds: float | None) -> Iterator[threading.Event]:
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        _signal_group(child, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, expire) if seconds else None
+    if timer:
+        timer.start()
+    try:
+        yield expired
+    finally:
+        if timer:
+            timer.cancel()
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log, indented, long ones cut."""
+    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    cut = (line if len(line) <= TAIL_COLUMNS else line[:TAIL_COLUMNS] + "…" for line in lines)
+    return "\n".join(f"    {line}" for line in cut)
+
+
+def failure(what: str, code: int, log: Path, hint: str | None = None) -> BatchflushError:
     """What is told about a command that failed: the end of its log, and where the log is."""
     ended = f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
-    last = "".join(
-        f"\n    {line[:TAIL_COLUMNS]}{'…' if len(line) > TAIL_COLUMNS else ''}" for line in tail
-    )
     return BatchflushError(
-        f"{what} failed ({ended}); the whole log is {paths.shown(log)}{last}", hint
+        f"{what} failed ({ended}); the whole log is {paths.shown(log)}\n{tail(log)}", hint
     )
 
 

@@ -29,15 +29,22 @@ console = Console(highlight=False, soft_wrap=True)
 _errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class Step:
-    """Something that takes time. update() may be called as often as one likes."""
+class Timer:
+    """How long something takes, from now on."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self) -> None:
         self.started = time.monotonic()
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
+
+
+class Step(Timer):
+    """Something that takes time. update() may be called as often as one likes."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
 
     def update(self, done: float, total: float, note: str = "") -> None:
         """How far it is, and what it does at the moment."""

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run the tests: each suite with its own runner, all results counted alike.
+
+The last line of output is "N passed, N failed". What keeps a suite from running
+counts as a failed test, so that a broken build never looks like a success.
+"""
+
+import argparse
+import dataclasses
+import re
+import signal
+import xml.etree.ElementTree as xml
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from batchflush import build, paths, processes, progress
+from batchflush.errors import BatchflushError, UsageError
+
+NAME = "check"
+HELP = "run the tests"
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One test. detail: why it failed or was skipped."""
+
+    name: str
+    outcome: str
+    detail: str = ""
+
+
+# The suites
+
+
+def _unit() -> list[Result]:
+    """The model and the store, without QEMU."""
+    folder = build.model()
+    report = folder / "meson-logs/testlog.junit.xml"
+    command = [*build.MESON, "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    return _junit("unit tests", command, report, r"\s*(\d+)/(\d+) ", time_limit_seconds=600)
+
+
+def _qtest() -> list[Result]:
+    """The driver in QEMU, under a stepped clock."""
+    folder = build.qemu((*build.PROGRAMS, build.QTEST))
+    seen: list[str] = []
+    with progress.step("Running qtests") as step:
+
+        def show(line: str) -> None:
+            seen.append(line)
+            if re.match(r"(not )?ok ", line):
+                results, planned = tap(seen)
+                step.update(len(results), planned, results[-1].name)
+
+        log = paths.CHECK / "qtest.log"
+        code = processes.logged(
+            [folder / build.QTEST, "--tap", "-k"],
+            log,
+            on_line=show,
+            cwd=folder,
+            env={
+                "QTEST_QEMU_BINARY": str(paths.QEMU_SYSTEM),
+                "QTEST_QEMU_IMG": str(paths.QEMU_IMG),
+                "QTEST_QEMU_STORAGE_DAEMON_BINARY": str(paths.STORAGE_DAEMON),
+            },
+            time_limit_seconds=600,
+        )
+    results, planned = tap(seen)
+    failed = any(result.outcome == FAILED for result in results)
+    if len(results) < planned or not planned or (code != 0 and not failed):
+        results.append(_aborted("the qtest program", code, log))
+    return results
+
+
+def _python() -> list[Result]:
+    """The command line."""
+    return _pytest("python", time_limit_seconds=300)
+
+
+def _guest() -> list[Result]:
+    """Real kernels on the emulated disks."""
+    build.qemu()
+    return _pytest("guest", time_limit_seconds=1200)
+
+
+def _style() -> list[Result]:
+    """The Python code's form."""
+    code = [folder for folder in ("python", "tests") if (paths.ROOT / folder).is_dir()]
+    options = ["--config", "python/pyproject.toml", "--cache-dir", paths.CHECK / "ruff"]
+    results = []
+    for name, arguments in (("ruff check", ["check"]), ("ruff format", ["format", "--diff"])):
+        log = paths.CHECK / f"{name.replace(' ', '-')}.log"
+        command = [paths.VENV_PYTHON, "-m", "ruff", *arguments, *options, *code]
+        failed = processes.logged(command, log, cwd=paths.ROOT) != 0
+        results.append(
+            Result(name, FAILED, processes.tail(log)) if failed else Result(name, PASSED)
+        )
+    return results
+
+
+# The quick ones first.
+SUITES: dict[str, Callable[[], list[Result]]] = {
+    "style": _style,
+    "python": _python,
+    "unit": _unit,
+    "qtest": _qtest,
+    "guest": _guest,
+}
+
+
+# Runners that write JUnit's XML
+
+
+def _pytest(name: str, time_limit_seconds: float) -> list[Result]:
+    report = paths.CHECK / f"{name}.xml"
+    command = [
+        paths.VENV_PYTHON, "-m", "pytest", "-v", f"--junitxml={report}",
+        "-o", f"cache_dir={paths.CHECK / 'pytest'}", f"tests/{name}",
+    ]  # fmt: skip
+    pattern = r".*::.*\[ *(\d+)(%)\]"
+    return _junit(f"{name} tests", command, report, pattern, time_limit_seconds)
+
+
+def _junit(
+    title: str,
+    command: processes.Command,
+    report: Path,
+    progress_pattern: str,
+    time_limit_seconds: float,
+) -> list[Result]:
+    """progress_pattern: two groups, done and total, the total may be a percent sign."""
+    report.unlink(missing_ok=True)
+    log = paths.CHECK / f"{title.replace(' ', '-')}.log"
+    with progress.step(f"Running {title}") as step:
+
+        def show(line: str) -> None:
+            match = re.match(progress_pattern, line)
+            if match:
+                step.update(int(match[1]), 100 if match[2] == "%" else int(match[2]), line)
+
+        code = processes.logged(
+            command, log, on_line=show, cwd=paths.ROOT, time_limit_seconds=time_limit_seconds
+        )
+    results = list(junit(report)) if report.exists() else []
+    if not results or (code != 0 and not any(r.outcome == FAILED for r in results)):
+        results.append(_aborted(f"the runner of the {title}", code, log))
+    return results
+
+
+def junit(report: Path) -> Iterator[Result]:
+    """The tests in a report in JUnit's format."""
+    for case in xml.parse(report).iter("testcase"):
+        name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+        skipped = case.find("skipped")
+        if any(part.tag in ("failure", "error") for part in case):
+            yield Result(name, FAILED, "\n".join(_said(part) for part in case))
+        elif skipped is not None:
+            yield Result(name, SKIPPED, skipped.get("message") or _said(skipped))
+        else:
+            yield Result(name, PASSED)
+
+
+def _said(part: xml.Element) -> str:
+    return (part.text or part.get("message") or "").strip()
+
+
+def tap(lines: Sequence[str]) -> tuple[list[Result], int]:
+    """The tests in output in the Test Anything Protocol, and how many were announced."""
+    results, planned, comments = [], 0, []
+    for line in lines:
+        plan = re.match(r"1\.\.(\d+)", line)
+        test = re.match(r"(not )?ok \d+ (?:- )?(.*?)(?:\s+# (SKIP|TODO)\b\s*(.*))?$", line, re.I)
+        if plan:
+            planned = int(plan[1])
+        elif test and test[3] and not test[1]:
+            results.append(Result(test[2], SKIPPED, test[4]))
+        elif test:
+            detail = "\n".join(comments) if test[1] else ""
+            results.append(Result(test[2], FAILED if test[1] else PASSED, detail))
+        # What was said since the last test belongs to the next one.
+        comments = [] if test else [*comments, line]
+    return results, planned
+
+
+def _aborted(what: str, code: int, log: Path) -> Result:
+    ended = f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+    return Result(f"{what} did not finish ({ended})", FAILED, processes.tail(log))
+
+
+# The report
+
+
+def _run_suite(name: str) -> list[Result]:
+    try:
+        return SUITES[name]()
+    except BatchflushError as error:
+        return [
+            Result(f"{name}: set-up", FAILED, "\n".join(filter(None, (error.message, error.hint))))
+        ]
+
+
+def _count(results: Sequence[Result], outcome: str) -> int:
+    return sum(result.outcome == outcome for result in results)
+
+
+def _report(results: dict[str, list[Result]], seconds: dict[str, float]) -> None:
+    for name, tests in results.items():
+        for test in tests:
+            if test.outcome == FAILED:
+                progress.console.print(f"\n[bold red]FAILED[/] {name}: {escape(test.name)}")
+                progress.console.print(escape(test.detail))
+            elif test.outcome == SKIPPED:
+                reason = test.detail or "no reason given"
+                progress.console.print(f"skipped {name}: {escape(test.name)}: {escape(reason)}")
+    table = Table("suite", *(PASSED, FAILED, SKIPPED), "time")
+    for name, tests in results.items():
+        counts = (str(_count(tests, outcome)) for outcome in (PASSED, FAILED, SKIPPED))
+        table.add_row(name, *counts, progress.duration(seconds[name]))
+    progress.console.print(table)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "suites", metavar="SUITE", nargs="*",
+        help=f"which tests to run (default: all): {', '.join(SUITES)}",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    for name in args.suites:
+        if name not in SUITES:
+            raise UsageError(f"there is no suite {name!r}; the suites are {', '.join(SUITES)}")
+    results, seconds = {}, {}
+    for name in args.suites or SUITES:
+        timer = progress.Timer()
+        results[name] = _run_suite(name)
+        seconds[name] = timer.seconds()
+    _report(results, seconds)
+    everything = [test for tests in results.values() for test in tests]
+    passed, failed, skipped = (_count(everything, o) for o in (PASSED, FAILED, SKIPPED))
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 0 if passed and not failed else 1
