@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What service.h says about time, as statements and closed forms */
+
+#include <glib.h>
+#include <math.h>
+
+#include "service.h"
+
+#define READ  1000
+#define WRITE 2000
+#define STAGE 4000
+#define FLUSH 50000
+#define CLEAN 300
+
+typedef struct Fixture {
+    BfParams params;
+    BfService service;
+} Fixture;
+
+static void setup(Fixture *f, int64_t lanes, BfFlushConcurrency concurrency)
+{
+    bf_params_init(&f->params);
+    f->params.queue_depth = lanes;
+    f->params.flush_concurrency = concurrency;
+    f->params.read_latency_ns = READ;
+    f->params.write_latency_ns = WRITE;
+    f->params.destage_latency_ns = STAGE;
+    f->params.flush_latency_ns = FLUSH;
+    f->params.flush_clean_latency_ns = CLEAN;
+    bf_service_init(&f->service, &f->params);
+}
+
+static void teardown(Fixture *f)
+{
+    bf_service_destroy(&f->service);
+}
+
+static int64_t request(Fixture *f, int64_t now, BfOp op)
+{
+    return bf_service_request(&f->service, now, op, 4096);
+}
+
+static int64_t flush(Fixture *f, int64_t now)
+{
+    return bf_service_flush(&f->service, now, false);
+}
+
+static int64_t flush_clean(Fixture *f, int64_t now)
+{
+    return bf_service_flush(&f->service, now, true);
+}
+
+static void test_idle_medium(void)
+{
+    Fixture f;
+
+    setup(&f, 4, BF_FLUSH_CONCURRENT);
+    g_assert_cmpint(request(&f, 100, BF_OP_READ), ==, 100 + READ);
+    g_assert_cmpint(request(&f, 100, BF_OP_WRITE), ==, 100 + WRITE);
+    g_assert_cmpint(request(&f, 100, BF_OP_DESTAGE), ==, 100 + STAGE);
+    g_assert_cmpint(request(&f, 100, BF_OP_CACHE), ==, 100 + WRITE);
+    teardown(&f);
+}
+
+/* c lanes serve n requests at once in ceil(n/c) rounds. */
+static void test_lanes(void)
+{
+    static const int64_t lanes[] = { 1, 2, 3, 7, 32, 1024 };
+
+    for (size_t l = 0; l < G_N_ELEMENTS(lanes); l++) {
+        Fixture f;
+
+        setup(&f, lanes[l], BF_FLUSH_SERIAL);
+        for (int64_t n = 1; n <= 3000; n++) {
+            int64_t rounds = (n + lanes[l] - 1) / lanes[l];
+
+            g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, rounds * READ);
+        }
+        teardown(&f);
+    }
+}
+
+static void test_request_takes_the_lane_free_first(void)
+{
+    Fixture f;
+
+    setup(&f, 2, BF_FLUSH_SERIAL);
+    g_assert_cmpint(request(&f, 0, BF_OP_DESTAGE), ==, STAGE);
+    g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, READ);
+    g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, 2 * READ);
+    g_assert_cmpint(request(&f, 10 * STAGE, BF_OP_READ), ==,
+                    10 * STAGE + READ);
+    teardown(&f);
+}
+
+static void test_cache_takes_no_lane(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    for (int i = 0; i < 10; i++) {
+        g_assert_cmpint(request(&f, 0, BF_OP_CACHE), ==, WRITE);
+    }
+    g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, READ);
+    teardown(&f);
+}
+
+static void test_bandwidth(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    f.params.bandwidth = 1000000;
+    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ, 4096), ==,
+                    READ + 4096000);
+    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_WRITE, 512), ==,
+                    READ + 4096000 + WRITE + 512000);
+    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_CACHE, 4096), ==,
+                    WRITE);
+    teardown(&f);
+}
+
+static void test_bandwidth_of_a_large_request(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    f.params.bandwidth = INT64_C(1) << 30;
+    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ,
+                                       UINT64_C(1) << 40), ==,
+                    READ + INT64_C(1024) * 1000000000);
+    teardown(&f);
+}
+
+static void test_flush_waits_for_destage(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        Fixture f;
+
+        setup(&f, 4, kind);
+        request(&f, 0, BF_OP_DESTAGE);
+        request(&f, 100, BF_OP_DESTAGE);
+        g_assert_cmpint(flush(&f, 200), ==, 100 + STAGE + FLUSH);
+        teardown(&f);
+    }
+}
+
+static void test_clean_flush_does_not_wait_for_destage(void)
+{
+    Fixture f;
+
+    setup(&f, 4, BF_FLUSH_SERIAL);
+    request(&f, 0, BF_OP_DESTAGE);
+    g_assert_cmpint(flush_clean(&f, 10), ==, 10 + CLEAN);
+    teardown(&f);
+}
+
+static void test_flush_does_not_wait_for_reads(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    request(&f, 0, BF_OP_READ);
+    g_assert_cmpint(flush(&f, 0), ==, FLUSH);
+    g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, 2 * READ);
+    teardown(&f);
+}
+
+static void test_concurrent_flushes_overlap(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_CONCURRENT);
+    g_assert_cmpint(flush(&f, 0), ==, FLUSH);
+    g_assert_cmpint(flush(&f, 1), ==, 1 + FLUSH);
+    g_assert_cmpint(flush_clean(&f, 2), ==, 2 + CLEAN);
+    g_assert_cmpint(request(&f, 3, BF_OP_WRITE), ==, 3 + WRITE);
+    teardown(&f);
+}
+
+static void test_serial_flushes_queue(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    for (int n = 1; n <= 16; n++) {
+        g_assert_cmpint(flush(&f, n), ==, 1 + n * FLUSH);
+    }
+    g_assert_cmpint(flush_clean(&f, 20), ==, 1 + 16 * FLUSH + CLEAN);
+    g_assert_cmpint(request(&f, 20, BF_OP_WRITE), ==, 20 + WRITE);
+    g_assert_cmpint(flush(&f, 99 * FLUSH), ==, 100 * FLUSH);
+    teardown(&f);
+}
+
+/* It waits for the latest request and everything waits for it. */
+static void test_exclusive_flush(void)
+{
+    static const BfOp ops[] = {
+        BF_OP_READ, BF_OP_WRITE, BF_OP_CACHE, BF_OP_DESTAGE
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(ops); i++) {
+        int64_t before, done;
+        Fixture f;
+
+        setup(&f, 4, BF_FLUSH_EXCLUSIVE);
+        request(&f, 0, BF_OP_READ);
+        before = request(&f, 10, ops[i]);
+        done = flush_clean(&f, 20);
+        g_assert_cmpint(done, ==, MAX(before, READ) + CLEAN);
+        before = request(&f, 30, ops[i]);
+        g_assert_cmpint(before, >, done);
+        g_assert_cmpint(before - done, ==,
+                        ops[i] == BF_OP_READ ? READ :
+                        ops[i] == BF_OP_DESTAGE ? STAGE : WRITE);
+        g_assert_cmpint(flush(&f, 40), ==, before + FLUSH);
+        teardown(&f);
+    }
+}
+
+static void test_flush_of_an_idle_device(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        Fixture f;
+
+        setup(&f, 2, kind);
+        g_assert_cmpint(flush_clean(&f, 100), ==, 100 + CLEAN);
+        g_assert_cmpint(flush(&f, 2 * FLUSH), ==, 3 * FLUSH);
+        teardown(&f);
+    }
+}
+
+static void test_kind_of_flush_may_change(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_CONCURRENT);
+    g_assert_cmpint(flush(&f, 0), ==, FLUSH);
+    f.params.flush_concurrency = BF_FLUSH_SERIAL;
+    g_assert_cmpint(flush(&f, 1), ==, 2 * FLUSH);
+    f.params.flush_concurrency = BF_FLUSH_EXCLUSIVE;
+    g_assert_cmpint(flush(&f, 2), ==, 3 * FLUSH);
+    f.params.flush_concurrency = BF_FLUSH_CONCURRENT;
+    g_assert_cmpint(flush(&f, 3), ==, 4 * FLUSH);
+    g_assert_cmpint(flush(&f, 3 * FLUSH + 1), ==, 4 * FLUSH + 1);
+    teardown(&f);
+}
+
+static void test_latency_may_change(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    f.params.read_latency_ns = 7;
+    f.params.flush_latency_ns = 9;
+    g_assert_cmpint(request(&f, 0, BF_OP_READ), ==, 7);
+    g_assert_cmpint(flush(&f, 0), ==, 9);
+    teardown(&f);
+}
+
+/* Pollaczek and Khinchine: W = rho S / 2 (1 - rho). */
+static double mean_wait(double rho, uint32_t seed)
+{
+    const int requests = 1000000;
+    GRand *rand = g_rand_new_with_seed(seed);
+    double now = 0;
+    double waited = 0;
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    for (int i = 0; i < requests; i++) {
+        now += -log(1 - g_rand_double(rand)) * READ / rho;
+        waited += request(&f, now, BF_OP_READ) - READ - (int64_t)now;
+    }
+    teardown(&f);
+    g_rand_free(rand);
+    return waited / requests;
+}
+
+static void test_m_d_1(void)
+{
+    static const double rhos[] = { 0.2, 0.5, 0.8 };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rhos); i++) {
+        double expected = rhos[i] * READ / (2 * (1 - rhos[i]));
+        double wait = mean_wait(rhos[i], 7);
+
+        g_test_message("M/D/1 at load %.1f: mean wait %.2f, formula %.2f",
+                       rhos[i], wait, expected);
+        g_assert_cmpfloat_with_epsilon(wait / expected, 1, 0.02);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/service/idle-medium", test_idle_medium);
+    g_test_add_func("/service/lanes", test_lanes);
+    g_test_add_func("/service/request-takes-the-lane-free-first",
+                    test_request_takes_the_lane_free_first);
+    g_test_add_func("/service/cache-takes-no-lane", test_cache_takes_no_lane);
+    g_test_add_func("/service/bandwidth", test_bandwidth);
+    g_test_add_func("/service/bandwidth-of-a-large-request",
+                    test_bandwidth_of_a_large_request);
+    g_test_add_func("/service/flush-waits-for-destage",
+                    test_flush_waits_for_destage);
+    g_test_add_func("/service/clean-flush-does-not-wait-for-destage",
+                    test_clean_flush_does_not_wait_for_destage);
+    g_test_add_func("/service/flush-does-not-wait-for-reads",
+                    test_flush_does_not_wait_for_reads);
+    g_test_add_func("/service/concurrent-flushes-overlap",
+                    test_concurrent_flushes_overlap);
+    g_test_add_func("/service/serial-flushes-queue",
+                    test_serial_flushes_queue);
+    g_test_add_func("/service/exclusive-flush", test_exclusive_flush);
+    g_test_add_func("/service/flush-of-an-idle-device",
+                    test_flush_of_an_idle_device);
+    g_test_add_func("/service/kind-of-flush-may-change",
+                    test_kind_of_flush_may_change);
+    g_test_add_func("/service/latency-may-change", test_latency_may_change);
+    g_test_add_func("/service/m-d-1", test_m_d_1);
+    return g_test_run();
+}
