@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's kernel and tools for the guest, unpacked under build/guest, never installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchflush import apt, paths
+from batchflush.errors import BatchflushError, UsageError
+from batchflush.guest import initramfs
+from batchflush.progress import step
+
+KERNEL_PACKAGE = "linux-image-cloud-amd64"
+TOOL_PACKAGES = ("busybox-static", "e2fsprogs", "fsmark")
+PROGRAMS = ("fs_mark", "mke2fs")
+
+ROOT = paths.GUEST / "debian"
+STAMP = paths.GUEST / "debian.json"
+
+# Drivers of the channels to the host, of the disk, of the file system.
+CHANNEL_MODULES = ("virtio_pci", "virtio_console")
+DEVICE_MODULES = {
+    "virtio-blk-pci": ("virtio_blk",),
+    "scsi-hd": ("virtio_scsi", "sd_mod"),
+    "nvme": ("nvme",),
+}
+FILE_SYSTEM_MODULES = {"ext4": ("ext4",)}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel image, its modules and the base of its initramfs."""
+
+    image: Path
+    modules: initramfs.Modules
+    base: Path
+
+    def load_order(self, device: str, file_system: str) -> list[str]:
+        """The modules to load for a disk behind this device, with this file system."""
+        return self.modules.load_order(
+            (*CHANNEL_MODULES, *DEVICE_MODULES[device], *FILE_SYSTEM_MODULES[file_system])
+        )
+
+
+def prepare(kernel: str = "debian") -> Kernel:
+    """A kernel ready to boot: Debian's, or the image of that path with its drivers built in."""
+    debs = [
+        *apt.download([KERNEL_PACKAGE], with_dependencies=False),
+        *apt.download(TOOL_PACKAGES, with_dependencies=True),
+    ]
+    _unpack(debs)
+    if kernel == "debian":
+        image, modules = _debian_kernel()
+    else:
+        image, modules = _own_kernel(Path(kernel)), initramfs.Modules(None)
+    return Kernel(image, modules, _base(modules))
+
+
+def _unpack(debs: Sequence[Path]) -> None:
+    wanted = json.dumps(sorted(deb.name for deb in debs))
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    with step("Unpacking the guest's kernel and tools"):
+        STAMP.unlink(missing_ok=True)
+        shutil.rmtree(ROOT, ignore_errors=True)
+        apt.unpack(debs, ROOT)
+        STAMP.write_text(wanted)
+
+
+def _debian_kernel() -> tuple[Path, initramfs.Modules]:
+    images = sorted(ROOT.glob("boot/vmlinuz-*"))
+    if len(images) != 1:
+        raise BatchflushError(
+            f"{paths.shown(ROOT)} holds {len(images)} kernels in place of one",
+            f"remove {paths.shown(STAMP)} and try again",
+        )
+    release = images[0].name.removeprefix("vmlinuz-")
+    folders = [ROOT / base / "modules" / release for base in ("lib", "usr/lib")]
+    return images[0], initramfs.Modules(next(f for f in folders if f.is_dir()))
+
+
+def _own_kernel(image: Path) -> Path:
+    if not image.is_file():
+        raise UsageError(
+            f"--kernel={image} is not a file",
+            "give the path of a bzImage, or 'debian' for Debian's kernel",
+        )
+    return image
+
+
+def _base(modules: initramfs.Modules) -> Path:
+    """The base archive; its name tells what it was made from, so that it is made once."""
+    made_from = hashlib.sha256(STAMP.read_bytes())
+    for source in (Path(initramfs.__file__), initramfs.INIT, Path(__file__)):
+        made_from.update(source.read_bytes())
+    made_from.update(str(modules.directory).encode())
+    base = paths.GUEST / f"initramfs-{made_from.hexdigest()[:16]}.cpio"
+    if not base.exists():
+        with step("Making the guest's initramfs"):
+            wanted = [
+                *CHANNEL_MODULES,
+                *(name for names in DEVICE_MODULES.values() for name in names),
+                *(name for names in FILE_SYSTEM_MODULES.values() for name in names),
+            ]
+            content = initramfs.base_archive(ROOT, PROGRAMS, modules, wanted)
+            unfinished = base.with_suffix(".new")
+            unfinished.write_bytes(content)
+            unfinished.rename(base)
+    return base
