@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Where QEMU versions differ; the only place that knows */
+
+#ifndef BLOCK_BATCHFLUSH_COMPAT_H
+#define BLOCK_BATCHFLUSH_COMPAT_H
+
+/* Up to 10.0 .bdrv_co_block_status takes "bool want_zero", later a mode. */
+#define BATCHFLUSH_STATUS_WANT bool
+
+#endif
