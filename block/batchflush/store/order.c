@@ -22,14 +22,14 @@ bool bf_order_init(BfOrder *order, const BfSlots *slots)
            regions < slots->count / SLOTS_PER_REGION) {
         regions *= 2;
     }
-    size = regions * sizeof(uint32_t) + regions / 8;
+    size = regions * sizeof(BfRegion) + regions / 8;
     *order = (BfOrder) { .regions = regions, .slots = slots };
     if (!bf_memory_reserve(&order->memory, size) ||
         !bf_memory_grow(&order->memory, size)) {
         return false;
     }
     order->occupied = (uint64_t *)order->memory.base;
-    order->first = (uint32_t *)(order->memory.base + regions / 8);
+    order->region = (BfRegion *)(order->memory.base + regions / 8);
     return true;
 }
 
@@ -56,30 +56,24 @@ uint32_t bf_order_occupied(const BfOrder *order, uint32_t from)
     return order->regions;
 }
 
-static void join(BfOrder *order, uint32_t a, uint32_t b)
+static void append(BfOrder *order, uint32_t i, BfRegion list)
 {
-    BfSlot *first = bf_slot(order->slots, a);
-    BfSlot *second = bf_slot(order->slots, b);
-    uint32_t last_a = first->prev;
-    uint32_t last_b = second->prev;
+    BfRegion *region = &order->region[i];
+    uint64_t bit = 1ull << (i % WORD_BITS);
 
-    bf_slot(order->slots, last_a)->next = b;
-    bf_slot(order->slots, last_b)->next = a;
-    first->prev = last_b;
-    second->prev = last_a;
+    if (order->occupied[i / WORD_BITS] & bit) {
+        bf_slot(order->slots, region->last)->next = list.first;
+        bf_slot(order->slots, list.first)->prev = region->last;
+        region->last = list.last;
+    } else {
+        order->occupied[i / WORD_BITS] |= bit;
+        *region = list;
+    }
 }
 
-/* Put the circular list that @number is in at the end of a region's. */
-static void append(BfOrder *order, uint32_t region, uint32_t number)
+static void empty(BfOrder *order, uint32_t i)
 {
-    uint64_t bit = 1ull << (region % WORD_BITS);
-
-    if (order->occupied[region / WORD_BITS] & bit) {
-        join(order, order->first[region], number);
-    } else {
-        order->occupied[region / WORD_BITS] |= bit;
-        order->first[region] = number;
-    }
+    order->occupied[i / WORD_BITS] &= ~(1ull << (i % WORD_BITS));
 }
 
 static void widen(BfOrder *order, uint64_t block)
@@ -91,8 +85,8 @@ static void widen(BfOrder *order, uint64_t block)
     }
     for (uint32_t i = bf_order_occupied(order, 0); i < order->regions;
          i = bf_order_occupied(order, i + 1)) {
-        order->occupied[i / WORD_BITS] &= ~(1ull << (i % WORD_BITS));
-        append(order, i >> by, order->first[i]);
+        empty(order, i);
+        append(order, i >> by, order->region[i]);
     }
     order->shift += by;
 }
@@ -104,23 +98,30 @@ void bf_order_add(BfOrder *order, uint32_t number)
     if (bf_order_region(order, slot->block) == order->regions) {
         widen(order, slot->block);
     }
-    slot->next = slot->prev = number;
-    append(order, bf_order_region(order, slot->block), number);
+    slot->next = slot->prev = BF_LIST_END;
+    append(order, bf_order_region(order, slot->block),
+           (BfRegion) { number, number });
     order->count++;
 }
 
 void bf_order_remove(BfOrder *order, uint32_t number)
 {
     BfSlot *slot = bf_slot(order->slots, number);
-    uint32_t region = bf_order_region(order, slot->block);
+    uint32_t i = bf_order_region(order, slot->block);
+    BfRegion *region = &order->region[i];
 
-    if (slot->next == number) {
-        order->occupied[region / WORD_BITS] &= ~(1ull << (region % WORD_BITS));
-    } else if (order->first[region] == number) {
-        order->first[region] = slot->next;
+    if (region->first == region->last) {
+        empty(order, i);
+    } else if (region->first == number) {
+        region->first = slot->next;
+        bf_slot(order->slots, slot->next)->prev = BF_LIST_END;
+    } else if (region->last == number) {
+        region->last = slot->prev;
+        bf_slot(order->slots, slot->prev)->next = BF_LIST_END;
+    } else {
+        bf_slot(order->slots, slot->prev)->next = slot->next;
+        bf_slot(order->slots, slot->next)->prev = slot->prev;
     }
-    bf_slot(order->slots, slot->prev)->next = slot->next;
-    bf_slot(order->slots, slot->next)->prev = slot->prev;
     slot->next = slot->prev = BF_NO_SLOT;
     order->count--;
 }

@@ -13,10 +13,19 @@
 
 #include "slots.h"
 
+/* A list of slots in the order in which they came. */
+typedef struct BfRegion {
+    uint32_t first;
+    uint32_t last;      /* so that the others need not be looked at */
+} BfRegion;
+
+/* Stands before the first and behind the last slot of a list. */
+#define BF_LIST_END (BF_NO_SLOT - 1)
+
 typedef struct BfOrder {
     BfMemory memory;
-    uint32_t *first;    /* per region: a slot of its circular list */
-    uint64_t *occupied; /* bitmap of the regions that have one */
+    BfRegion *region;
+    uint64_t *occupied; /* bitmap of the regions that are not empty */
     uint32_t regions;   /* a power of two */
     unsigned shift;     /* a region has 1 << shift blocks */
     uint32_t count;     /* blocks in all lists */

@@ -17,10 +17,10 @@
 #define BF_MAX_SLOTS (1u << 31)
 
 typedef struct BfSlot {
-    uint64_t block:56;      /* offset / BF_BLOCK_SIZE, so 52 bits do */
-    uint64_t dirty:8;       /* sectors that are cached; 0: slot is free */
+    uint64_t block;
     uint64_t newest;        /* number of the last write to the block */
-    uint64_t sweep;         /* the sweep that claimed it last, 0: none */
+    uint64_t sweep:56;      /* the sweep that claimed it last, 0: none */
+    uint64_t dirty:8;       /* sectors that are cached; 0: slot is free */
     uint32_t next;          /* in a list of the order, or of free slots */
     uint32_t prev;
     /* Per sector: @newest less the number of its own last write. */

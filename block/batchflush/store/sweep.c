@@ -60,17 +60,16 @@ static void note_region(const BfOrder *order, uint32_t region,
                         uint64_t first, uint64_t last, BfSweep *sweep)
 {
     size_t before = sweep->count;
-    uint32_t head = order->first[region];
-    uint32_t number = head;
+    uint32_t number = order->region[region].first;
 
-    do {
+    while (number != BF_LIST_END) {
         const BfSlot *slot = bf_slot(order->slots, number);
 
         if (slot->block >= first && slot->block <= last) {
             note_claim(sweep, slot, number);
         }
         number = slot->next;
-    } while (number != head);
+    }
     qsort(sweep->claims + before, sweep->count - before, sizeof(Claim),
           compare_claims);
 }

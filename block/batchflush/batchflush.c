@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * batchflush: a disk whose flush latency and write cache are chosen
+ *
+ * A format-like node over one child.  It is no filter: with a dirty
+ * cache its child holds other data, and block jobs must not bypass it.
+ */
+
+#include "qemu/osdep.h"
+#include "block/block-io.h"
+#include "qapi/error.h"
+#include "qemu/error-report.h"
+#include "qemu/main-loop.h"
+#include "qemu/memalign.h"
+#include "qemu/module.h"
+#include "qemu/units.h"
+#include "qobject/qdict.h"
+#include "system/cpu-timers.h"
+#include "system/qtest.h"
+
+#include "batchflush.h"
+#include "trace.h"
+
+static BlockDriver bdrv_batchflush;
+
+BDRVBatchflushState *batchflush_state(BlockDriverState *bs)
+{
+    return bs->drv == &bdrv_batchflush ? bs->opaque : NULL;
+}
+
+/*
+ * With icount and qtest the guest's time is simulated, and ours has to
+ * be the same.  QEMU_CLOCK_VIRTUAL is of no use in the tools, where it
+ * is the host's wall clock and may go back.
+ *
+ * "-blockdev" opens us before QEMU knows its accelerator, so in a
+ * machine this can only be settled when it runs.  Until then no times
+ * are served, and the virtual clock, at 0, is not ahead of any other.
+ */
+static void settle_clock(BDRVBatchflushState *s)
+{
+    bool has_machine = s->vmstate;
+    bool simulated = icount_enabled() || qtest_enabled();
+
+    switch (s->params.clock) {
+    case BF_CLOCK_VIRTUAL:
+        s->clock = QEMU_CLOCK_VIRTUAL;
+        break;
+    case BF_CLOCK_REALTIME:
+        s->clock = QEMU_CLOCK_REALTIME;
+        break;
+    default:
+        s->clock = has_machine && (simulated || !s->running)
+            ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
+        break;
+    }
+}
+
+static void set_running(BDRVBatchflushState *s, bool running)
+{
+    s->running = running;
+    if (running) {
+        settle_clock(s);
+    }
+    batchflush_update_serving(s);
+}
+
+static void batchflush_vm_state_change(void *opaque, bool running,
+                                       RunState state)
+{
+    BDRVBatchflushState *s = opaque;
+
+    QEMU_LOCK_GUARD(&s->lock);
+    set_running(s, running);
+}
+
+static bool open_store(BDRVBatchflushState *s, Error **errp)
+{
+    uint64_t size = s->params.cache_size;
+    uint64_t memory = qemu_get_host_physmem();
+
+    if (s->params.write_cache == BF_CACHE_NONE) {
+        return true;
+    }
+    if (memory && size > memory) {
+        error_setg(errp, "cache-size=%" PRIu64 " is more than the host's "
+                   "memory; allowed are up to %" PRIu64 " bytes here",
+                   size, memory);
+        return false;
+    }
+    s->store = bf_store_new(size, false);
+    if (!s->store) {
+        error_setg_errno(errp, errno, "cache-size=%" PRIu64 " cannot be "
+                         "allocated; allowed is what the host has free",
+                         size);
+        return false;
+    }
+    return true;
+}
+
+/* Attaching the child drains us, so this has to come first. */
+static void init_waiting(BDRVBatchflushState *s)
+{
+    qemu_mutex_init(&s->lock);
+    qemu_co_mutex_init(&s->medium);
+    qemu_co_queue_init(&s->room);
+    QTAILQ_INIT(&s->delays);
+    QSIMPLEQ_INIT(&s->joined);
+}
+
+static void init_model(BDRVBatchflushState *s)
+{
+    s->pass_through = bf_params_pass_through(&s->params);
+    bf_service_init(&s->service, &s->params);
+    bf_cache_init(&s->cache, &s->params);
+    bf_coordinator_init(&s->coordinator, &s->params);
+
+    /* The tools have no machine, and nothing that ever stops. */
+    s->vmstate = qemu_add_vm_change_state_handler(batchflush_vm_state_change,
+                                                  s);
+    settle_clock(s);
+    set_running(s, !s->vmstate || runstate_check(RUN_STATE_RUNNING));
+}
+
+static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
+                           Error **errp)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    int ret;
+
+    s->bs = bs;
+    init_waiting(s);
+    ret = bdrv_open_file_child(NULL, options, "file", bs, errp);
+    if (ret < 0) {
+        return ret;
+    }
+    if (!batchflush_options_parse(options, &s->params, errp) ||
+        !open_store(s, errp)) {
+        return -EINVAL;
+    }
+    init_model(s);
+
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    bs->supported_write_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA;
+    bs->supported_zero_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA |
+        ((BDRV_REQ_MAY_UNMAP | BDRV_REQ_NO_FALLBACK) &
+         bs->file->bs->supported_zero_flags);
+    trace_batchflush_open(bs, s->params.write_cache);
+    return 0;
+}
+
+static void batchflush_close(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    uint64_t lost = s->store ? bf_store_dirty(s->store) : 0;
+
+    /* bdrv_close() has flushed us while we were drained. */
+    if (lost) {
+        error_report("batchflush: node '%s': %" PRIu64 " bytes in the write "
+                     "cache could not be written to its file and are lost",
+                     bdrv_get_node_name(bs), lost);
+    }
+    if (s->vmstate) {
+        qemu_del_vm_change_state_handler(s->vmstate);
+    }
+    qemu_vfree(s->destage_buffer);
+    bf_store_free(s->store);
+    bf_service_destroy(&s->service);
+    qemu_mutex_destroy(&s->lock);
+}
+
+/* Refuse new values of options that are fixed while the node is open. */
+static bool check_immutable(const BfParams *old, const BfParams *new,
+                            Error **errp)
+{
+    for (size_t i = 0; i < bf_options_count; i++) {
+        g_autofree char *before = bf_params_get(old, &bf_options[i]);
+        g_autofree char *after = bf_params_get(new, &bf_options[i]);
+
+        if (!bf_options[i].mutable_at_runtime && strcmp(before, after)) {
+            error_setg(errp, "%s=%s cannot be set while the node is open; "
+                       "allowed is %s", bf_options[i].name, after, before);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int batchflush_reopen_prepare(BDRVReopenState *state,
+                                     BlockReopenQueue *queue, Error **errp)
+{
+    BDRVBatchflushState *s = state->bs->opaque;
+    g_autofree BfParams *params = g_new(BfParams, 1);
+
+    if (!batchflush_options_parse(state->options, params, errp) ||
+        !check_immutable(&s->params, params, errp)) {
+        return -EINVAL;
+    }
+    state->opaque = g_steal_pointer(&params);
+    return 0;
+}
+
+static void batchflush_reopen_commit(BDRVReopenState *state)
+{
+    BDRVBatchflushState *s = state->bs->opaque;
+    g_autofree BfParams *params = state->opaque;
+
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        s->params = *params;
+        s->pass_through = bf_params_pass_through(params);
+        bf_coordinator_reconsider(&s->coordinator);
+        batchflush_wake_all(s);
+    }
+}
+
+static void batchflush_reopen_abort(BDRVReopenState *state)
+{
+    g_free(state->opaque);
+}
+
+static void batchflush_drain_begin(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+
+    QEMU_LOCK_GUARD(&s->lock);
+    s->drained++;
+    batchflush_update_serving(s);
+}
+
+static void batchflush_drain_end(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+
+    QEMU_LOCK_GUARD(&s->lock);
+    assert(s->drained > 0);
+    s->drained--;
+    batchflush_update_serving(s);
+    batchflush_kick_destage(s);
+}
+
+static void GRAPH_RDLOCK
+batchflush_refresh_limits(BlockDriverState *bs, Error **errp)
+{
+    BDRVBatchflushState *s = bs->opaque;
+
+    if (s->pass_through) {
+        return;
+    }
+    /* The store and the model count in sectors. */
+    bs->bl.request_alignment = MAX(bs->bl.request_alignment, BF_SECTOR_SIZE);
+    /* A single write has to fit into the cache, whatever its alignment. */
+    if (s->store) {
+        bs->bl.max_transfer = MIN_NON_ZERO(bs->bl.max_transfer,
+            MIN(bf_store_capacity(s->store) / 2, 1 * GiB));
+        bs->bl.max_transfer = QEMU_ALIGN_DOWN(bs->bl.max_transfer,
+                                              bs->bl.request_alignment);
+    }
+}
+
+static int64_t coroutine_fn GRAPH_RDLOCK
+batchflush_co_getlength(BlockDriverState *bs)
+{
+    return bdrv_co_getlength(bs->file->bs);
+}
+
+static int GRAPH_RDLOCK batchflush_inactivate(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+
+    /* The machine is stopped by now, so this drains any kind of cache. */
+    if (s->store && bf_store_dirty(s->store)) {
+        return bdrv_flush(bs);
+    }
+    return 0;
+}
+
+/*
+ * Without this the block layer would take the snapshot of our child,
+ * which lacks what is in the cache.
+ */
+static int GRAPH_RDLOCK
+batchflush_snapshot_create(BlockDriverState *bs, QEMUSnapshotInfo *info)
+{
+    return -ENOTSUP;
+}
+
+static BlockDriver bdrv_batchflush = {
+    .format_name                = "batchflush",
+    .instance_size              = sizeof(BDRVBatchflushState),
+    .is_format                  = true,
+    .supports_concurrent_flush  = true,
+
+    .bdrv_open                  = batchflush_open,
+    .bdrv_close                 = batchflush_close,
+    .bdrv_reopen_prepare        = batchflush_reopen_prepare,
+    .bdrv_reopen_commit         = batchflush_reopen_commit,
+    .bdrv_reopen_abort          = batchflush_reopen_abort,
+    .bdrv_child_perm            = bdrv_default_perms,
+    .bdrv_refresh_limits        = batchflush_refresh_limits,
+    .bdrv_inactivate            = batchflush_inactivate,
+    .bdrv_snapshot_create       = batchflush_snapshot_create,
+    .bdrv_get_specific_stats    = batchflush_get_specific_stats,
+
+    .bdrv_drain_begin           = batchflush_drain_begin,
+    .bdrv_drain_end             = batchflush_drain_end,
+
+    .bdrv_co_getlength          = batchflush_co_getlength,
+    .bdrv_co_preadv_part        = batchflush_co_preadv_part,
+    .bdrv_co_pwritev_part       = batchflush_co_pwritev_part,
+    .bdrv_co_pwrite_zeroes      = batchflush_co_pwrite_zeroes,
+    .bdrv_co_pdiscard           = batchflush_co_pdiscard,
+    .bdrv_co_flush              = batchflush_co_flush,
+    .bdrv_co_truncate           = batchflush_co_truncate,
+    .bdrv_co_block_status       = batchflush_co_block_status,
+};
+
+static void bdrv_batchflush_init(void)
+{
+    batchflush_options_init(&bdrv_batchflush);
+    bdrv_register(&bdrv_batchflush);
+}
+
+block_init(bdrv_batchflush_init);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Waiting until an instant
+ *
+ * A time is only served while the machine runs and the node is not
+ * drained.  Otherwise a wait would never end: the virtual clock stands
+ * still before the machine starts (virtio-blk reads sector 0 when it is
+ * realized) and while it is stopped, and drain waits for every request.
+ */
+
+#include "qemu/osdep.h"
+#include "block/aio.h"
+#include "qemu/coroutine.h"
+#include "qemu/main-loop.h"
+#include "qemu/timer.h"
+
+#include "batchflush.h"
+
+int64_t batchflush_now(const BDRVBatchflushState *s)
+{
+    return qemu_clock_get_ns(s->clock);
+}
+
+bool batchflush_serving(const BDRVBatchflushState *s)
+{
+    return s->running && !s->drained && !s->power.off;
+}
+
+/*
+ * Whoever clears @waiting wakes the coroutine, so it is woken once.
+ * Called with the lock held.
+ */
+static bool stop_waiting(BatchflushDelay *delay)
+{
+    if (!delay->waiting) {
+        return false;
+    }
+    delay->waiting = false;
+    QTAILQ_REMOVE(&delay->s->delays, delay, next);
+    return true;
+}
+
+static void delay_timer_cb(void *opaque)
+{
+    BatchflushDelay *delay = opaque;
+    bool wake;
+
+    WITH_QEMU_LOCK_GUARD(&delay->s->lock) {
+        wake = stop_waiting(delay);
+    }
+    if (wake) {
+        aio_co_wake(delay->co);
+    }
+}
+
+/*
+ * The main AioContext rounds its timers up to 1 ms (util/async.c),
+ * timers on the main loop's own list keep the nanosecond.  With icount
+ * the vCPU thread runs those at their exact instant, so that nothing
+ * depends on when the host schedules the main loop.  But only the
+ * AioContext's timers run while somebody in the main thread polls for
+ * the end of a request, as the tools do: there we need both.
+ */
+static void arm(BatchflushDelay *delay, int64_t instant)
+{
+    AioContext *ctx = qemu_get_current_aio_context();
+    QEMUClockType clock = delay->s->clock;
+    bool in_main = ctx == qemu_get_aio_context();
+
+    timer_init_full(&delay->loop_timer, NULL, clock, SCALE_NS, 0,
+                    delay_timer_cb, delay);
+    timer_init_full(&delay->context_timer, &ctx->tlg, clock, SCALE_NS, 0,
+                    delay_timer_cb, delay);
+    if (in_main) {
+        timer_mod_ns(&delay->loop_timer, instant);
+    }
+    if (!in_main || clock != QEMU_CLOCK_VIRTUAL) {
+        timer_mod_ns(&delay->context_timer, instant);
+    }
+}
+
+/*
+ * The callbacks run in this thread or, like us, under the BQL: none is
+ * at work now, and @delay may go.
+ */
+static void disarm(BatchflushDelay *delay)
+{
+    if (timer_pending(&delay->loop_timer)) {
+        timer_del(&delay->loop_timer);
+    }
+    if (timer_pending(&delay->context_timer)) {
+        timer_del(&delay->context_timer);
+    }
+}
+
+void coroutine_fn batchflush_co_park(BDRVBatchflushState *s,
+                                     BatchflushDelay *delay,
+                                     int64_t instant)
+{
+    bool timed = instant != BF_NEVER;
+
+    delay->co = qemu_coroutine_self();
+    delay->s = s;
+    delay->waiting = true;
+    QTAILQ_INSERT_TAIL(&s->delays, delay, next);
+    if (timed) {
+        arm(delay, instant);
+    }
+    qemu_mutex_unlock(&s->lock);
+
+    qemu_coroutine_yield();
+
+    if (timed) {
+        disarm(delay);
+    }
+    qemu_mutex_lock(&s->lock);
+}
+
+void coroutine_fn batchflush_co_wait_until(BDRVBatchflushState *s,
+                                           int64_t instant)
+{
+    BatchflushDelay delay;
+
+    if (batchflush_serving(s) && instant > batchflush_now(s)) {
+        batchflush_co_park(s, &delay, instant);
+    }
+}
+
+void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay)
+{
+    if (stop_waiting(delay)) {
+        aio_co_wake(delay->co);
+    }
+}
+
+void batchflush_wake_all(BDRVBatchflushState *s)
+{
+    BatchflushDelay *delay;
+
+    while ((delay = QTAILQ_FIRST(&s->delays))) {
+        stop_waiting(delay);
+        /* Not aio_co_wake(): it may enter the coroutine, which locks. */
+        aio_co_schedule(qemu_coroutine_get_aio_context(delay->co),
+                        delay->co);
+    }
+}
+
+void batchflush_update_serving(BDRVBatchflushState *s)
+{
+    bool serving = batchflush_serving(s);
+
+    bf_coordinator_hurry(&s->coordinator, !serving);
+    if (!serving) {
+        batchflush_wake_all(s);
+    }
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Reads, writes, zeroes, discards
+ *
+ * Every request asks the model for its instant when it arrives, does
+ * its work at once, and completes at that instant.  What it reads or
+ * writes is in the cache or on the child long before, so that on the
+ * virtual clock the host's speed does not show.
+ */
+
+#include "qemu/osdep.h"
+#include "block/block-io.h"
+
+#include "batchflush.h"
+#include "trace.h"
+
+/* A request under way. */
+typedef struct Request {
+    BDRVBatchflushState *s;
+    uint64_t epoch;
+    int64_t done_at;
+} Request;
+
+/* Called with the lock held.  Returns -EIO while the power is off. */
+static int request_begin(BDRVBatchflushState *s, Request *req)
+{
+    *req = (Request) { .s = s, .epoch = s->power.epoch };
+    return s->power.off ? -EIO : 0;
+}
+
+/* Ask the model when it is done.  Called with the lock held. */
+static void request_time(Request *req, BfOp op, uint64_t bytes)
+{
+    BDRVBatchflushState *s = req->s;
+    int64_t now = batchflush_now(s);
+
+    req->done_at = batchflush_serving(s)
+        ? bf_service_request(&s->service, now, op, bytes) : now;
+}
+
+/*
+ * Complete it at its instant.  Called with the lock held.  Returns @ret,
+ * or -EIO if the power was cut meanwhile.
+ */
+static int coroutine_fn request_end(Request *req, int ret)
+{
+    BDRVBatchflushState *s = req->s;
+
+    batchflush_co_wait_until(s, req->done_at);
+    return bf_power_alive(&s->power, req->epoch) ? ret : -EIO;
+}
+
+/* A completed write: what the next flush has to cover. */
+static int coroutine_fn request_end_write(Request *req, int ret)
+{
+    ret = request_end(req, ret);
+    if (ret == 0) {
+        bf_coordinator_write(&req->s->coordinator, batchflush_now(req->s));
+    }
+    return ret;
+}
+
+/*
+ * Copy what is cached, until the first sector that is not.  Called with
+ * the lock held.  Returns the bytes copied; *@hole tells how many follow
+ * that are not cached.
+ */
+static uint64_t read_cached(BDRVBatchflushState *s, uint64_t offset,
+                            uint64_t bytes, QEMUIOVector *qiov,
+                            size_t qiov_offset, uint64_t *hole)
+{
+    uint64_t copied = 0;
+    uint64_t run;
+
+    *hole = 0;
+    while (copied < bytes) {
+        bool cached = bf_store_lookup(s->store, offset + copied,
+                                      bytes - copied, &run);
+
+        if (!cached) {
+            *hole = run;
+            break;
+        }
+        bf_store_read(s->store, offset + copied, run, qiov->iov, qiov->niov,
+                      qiov_offset + copied);
+        copied += run;
+    }
+    return copied;
+}
+
+/*
+ * What is cached is copied before the rest is read from the child.  A
+ * sector found missing in the cache is on the child already, so nothing
+ * newer can be missed, even if destage moves data meanwhile.  Called
+ * with the lock held, which is released meanwhile.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+read_holes(BlockDriverState *bs, uint64_t offset, uint64_t bytes,
+           QEMUIOVector *qiov, size_t qiov_offset, uint64_t hole)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    int ret;
+
+    for (;;) {
+        uint64_t copied;
+
+        qemu_mutex_unlock(&s->lock);
+        ret = bdrv_co_preadv_part(bs->file, offset, hole, qiov, qiov_offset,
+                                  0);
+        qemu_mutex_lock(&s->lock);
+        offset += hole;
+        bytes -= hole;
+        qiov_offset += hole;
+        if (ret < 0 || bytes == 0) {
+            return ret;
+        }
+
+        copied = read_cached(s, offset, bytes, qiov, qiov_offset, &hole);
+        offset += copied;
+        bytes -= copied;
+        qiov_offset += copied;
+        if (bytes == 0) {
+            return 0;
+        }
+    }
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
+                          int64_t bytes, QEMUIOVector *qiov,
+                          size_t qiov_offset, BdrvRequestFlags flags)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    uint64_t hole = bytes;
+    uint64_t copied = 0;
+    Request req;
+    int ret;
+
+    if (s->pass_through && !qatomic_read(&s->power.off)) {
+        return bdrv_co_preadv_part(bs->file, offset, bytes, qiov,
+                                   qiov_offset, flags);
+    }
+
+    QEMU_LOCK_GUARD(&s->lock);
+    ret = request_begin(s, &req);
+    if (ret < 0) {
+        return ret;
+    }
+    if (s->store) {
+        copied = read_cached(s, offset, bytes, qiov, qiov_offset, &hole);
+    }
+    request_time(&req, hole ? BF_OP_READ : BF_OP_CACHE, bytes);
+    if (hole) {
+        ret = read_holes(bs, offset + copied, bytes - copied, qiov,
+                         qiov_offset + copied, hole);
+    }
+    return request_end(&req, ret);
+}
+
+static bool fits(const BDRVBatchflushState *s, uint64_t offset,
+                 uint64_t bytes)
+{
+    return bf_cache_fits(&s->cache, bf_store_used(s->store),
+                         bf_store_room_for(s->store, offset, bytes));
+}
+
+/*
+ * Wait until the cache has room for the range.  Called with the lock
+ * held.  Fails if the data in the way could not be destaged.
+ */
+static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
+                                      uint64_t bytes)
+{
+    BDRVBatchflushState *s = req->s;
+    uint64_t failures = s->destage_failures;
+    int64_t since = batchflush_now(s);
+    int ret = 0;
+
+    if (fits(s, offset, bytes)) {
+        return 0;
+    }
+    bf_cache_stall_begin(&s->cache);
+    while (!fits(s, offset, bytes)) {
+        if (!bf_power_alive(&s->power, req->epoch)) {
+            ret = -EIO;
+            break;
+        }
+        if (s->destage_failures != failures) {
+            ret = s->destage_error;
+            break;
+        }
+        batchflush_kick_destage(s);
+        qemu_co_queue_wait(&s->room, &s->lock);
+    }
+    bf_cache_stall_end(&s->cache, batchflush_now(s) - since);
+    trace_batchflush_stall(s->bs, bytes, batchflush_now(s) - since, ret);
+    return ret;
+}
+
+static int coroutine_fn write_cached(Request *req, uint64_t offset,
+                                     uint64_t bytes, QEMUIOVector *qiov,
+                                     size_t qiov_offset)
+{
+    BDRVBatchflushState *s = req->s;
+    int ret = wait_for_room(req, offset, bytes);
+
+    if (ret < 0) {
+        return ret;
+    }
+    bf_store_write(s->store, offset, bytes, qiov->iov, qiov->niov,
+                   qiov_offset);
+    request_time(req, BF_OP_CACHE, bytes);
+    batchflush_kick_destage(s);
+    return request_end_write(req, 0);
+}
+
+/* Something that changes the medium itself, behind the cache's back. */
+typedef struct MediumChange {
+    BlockDriverState *bs;
+    int64_t offset;
+    int64_t bytes;
+    QEMUIOVector *qiov;
+    size_t qiov_offset;
+    BdrvRequestFlags flags;
+} MediumChange;
+
+typedef int coroutine_fn GRAPH_RDLOCK_PTR
+(*MediumChangeFunc)(const MediumChange *change);
+
+static int coroutine_fn GRAPH_RDLOCK change_write(const MediumChange *c)
+{
+    return bdrv_co_pwritev_part(c->bs->file, c->offset, c->bytes, c->qiov,
+                                c->qiov_offset, c->flags);
+}
+
+static int coroutine_fn GRAPH_RDLOCK change_zero(const MediumChange *c)
+{
+    return bdrv_co_pwrite_zeroes(c->bs->file, c->offset, c->bytes, c->flags);
+}
+
+static int coroutine_fn GRAPH_RDLOCK change_discard(const MediumChange *c)
+{
+    return bdrv_co_pdiscard(c->bs->file, c->offset, c->bytes);
+}
+
+/*
+ * Change the child and forget what the cache holds for the range, as
+ * far as it is older than the change.  Called with the lock held, which
+ * is released meanwhile.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+change_behind_cache(const MediumChange *change, MediumChangeFunc func)
+{
+    BDRVBatchflushState *s = change->bs->opaque;
+    uint64_t last_write = bf_store_last_write(s->store);
+    int ret;
+
+    qemu_mutex_unlock(&s->lock);
+    qemu_co_mutex_lock(&s->medium);
+    ret = func(change);
+    qemu_mutex_lock(&s->lock);
+    if (ret == 0) {
+        bf_store_drop(s->store, change->offset, change->bytes, last_write);
+        qemu_co_queue_restart_all(&s->room);
+    }
+    qemu_mutex_unlock(&s->lock);
+    qemu_co_mutex_unlock(&s->medium);
+    qemu_mutex_lock(&s->lock);
+    return ret;
+}
+
+/* Called with the lock held. */
+static int coroutine_fn GRAPH_RDLOCK
+change_medium(Request *req, const MediumChange *change,
+              MediumChangeFunc func, uint64_t transfer)
+{
+    BDRVBatchflushState *s = req->s;
+    int ret;
+
+    request_time(req, BF_OP_WRITE, transfer);
+    if (s->store) {
+        ret = change_behind_cache(change, func);
+    } else {
+        qemu_mutex_unlock(&s->lock);
+        ret = func(change);
+        qemu_mutex_lock(&s->lock);
+    }
+    return request_end_write(req, ret);
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
+                           int64_t bytes, QEMUIOVector *qiov,
+                           size_t qiov_offset, BdrvRequestFlags flags)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    MediumChange change = {
+        .bs = bs,
+        .offset = offset,
+        .bytes = bytes,
+        .qiov = qiov,
+        .qiov_offset = qiov_offset,
+        .flags = flags,
+    };
+    Request req;
+    int ret;
+
+    if (s->pass_through && !qatomic_read(&s->power.off)) {
+        return change_write(&change);
+    }
+
+    QEMU_LOCK_GUARD(&s->lock);
+    ret = request_begin(s, &req);
+    if (ret < 0) {
+        return ret;
+    }
+    /* A write to a battery-backed cache is durable, FUA or not. */
+    if (s->params.write_cache == BF_CACHE_BATTERY ||
+        (s->store && !(flags & BDRV_REQ_FUA))) {
+        return write_cached(&req, offset, bytes, qiov, qiov_offset);
+    }
+    return change_medium(&req, &change, change_write, bytes);
+}
+
+static int coroutine_fn GRAPH_RDLOCK
+change_request(const MediumChange *change, MediumChangeFunc func)
+{
+    BDRVBatchflushState *s = change->bs->opaque;
+    Request req;
+    int ret;
+
+    QEMU_LOCK_GUARD(&s->lock);
+    ret = request_begin(s, &req);
+    if (ret < 0) {
+        return ret;
+    }
+    return change_medium(&req, change, func, 0);
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_pwrite_zeroes(BlockDriverState *bs, int64_t offset,
+                            int64_t bytes, BdrvRequestFlags flags)
+{
+    MediumChange change = {
+        .bs = bs, .offset = offset, .bytes = bytes, .flags = flags,
+    };
+
+    return change_request(&change, change_zero);
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
+{
+    MediumChange change = { .bs = bs, .offset = offset, .bytes = bytes };
+
+    return change_request(&change, change_discard);
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_truncate(BlockDriverState *bs, int64_t offset, bool exact,
+                       PreallocMode prealloc, BdrvRequestFlags flags,
+                       Error **errp)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    uint64_t keep = ROUND_UP(offset, BF_SECTOR_SIZE);
+    int ret;
+
+    QEMU_LOCK_GUARD(&s->medium);
+    ret = bdrv_co_truncate(bs->file, offset, exact, prealloc, flags, errp);
+    if (ret == 0 && s->store) {
+        QEMU_LOCK_GUARD(&s->lock);
+        bf_store_drop(s->store, keep, INT64_MAX - BF_BLOCK_SIZE - keep,
+                      UINT64_MAX);
+        qemu_co_queue_restart_all(&s->room);
+    }
+    return ret;
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_block_status(BlockDriverState *bs, BATCHFLUSH_STATUS_WANT want,
+                           int64_t offset, int64_t bytes, int64_t *pnum,
+                           int64_t *map, BlockDriverState **file)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    uint64_t run = bytes;
+    bool cached = false;
+
+    if (s->store) {
+        QEMU_LOCK_GUARD(&s->lock);
+        cached = bf_store_lookup(s->store, offset, bytes, &run);
+    }
+    *pnum = run;
+    if (cached) {
+        return BDRV_BLOCK_DATA;
+    }
+    *map = offset;
+    *file = bs->file->bs;
+    return BDRV_BLOCK_RAW | BDRV_BLOCK_OFFSET_VALID;
+}

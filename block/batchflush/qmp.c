@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Commands of the batchflush node */
+
+#include "qemu/osdep.h"
+#include "block/aio.h"
+#include "block/block.h"
+#include "qapi/error.h"
+#include "qapi/qapi-commands-batchflush.h"
+#include "qemu/main-loop.h"
+
+#include "batchflush.h"
+#include "trace.h"
+
+static BDRVBatchflushState *find_node(const char *node_name, Error **errp)
+{
+    BlockDriverState *bs = bdrv_find_node(node_name);
+    BDRVBatchflushState *s;
+
+    if (!bs) {
+        error_setg(errp, "node-name=%s is not known", node_name);
+        return NULL;
+    }
+    s = batchflush_state(bs);
+    if (!s) {
+        error_setg(errp, "node-name=%s is a %s node; allowed is a batchflush "
+                   "node", node_name, bs->drv->format_name);
+    }
+    return s;
+}
+
+void qmp_batchflush_power_cut(const char *node_name, Error **errp)
+{
+    BDRVBatchflushState *s = find_node(node_name, errp);
+    uint64_t lost = 0;
+
+    if (!s) {
+        return;
+    }
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        if (!bf_power_cut(&s->power)) {
+            error_setg(errp, "the power of node '%s' is already cut",
+                       node_name);
+            return;
+        }
+        if (s->store && !bf_power_cache_survives(&s->params)) {
+            lost = bf_store_dirty(s->store);
+            bf_store_drop_all(s->store);
+        }
+        batchflush_update_serving(s);
+    }
+    /* Stalled writers find the power off and fail. */
+    qemu_co_enter_all(&s->room, &s->lock);
+    trace_batchflush_power_cut(s->bs, lost);
+}
+
+void qmp_batchflush_power_restore(const char *node_name, Error **errp)
+{
+    BDRVBatchflushState *s = find_node(node_name, errp);
+
+    if (!s) {
+        return;
+    }
+    WITH_QEMU_LOCK_GUARD(&s->lock) {
+        if (!bf_power_restore(&s->power)) {
+            error_setg(errp, "the power of node '%s' is on", node_name);
+            return;
+        }
+        batchflush_update_serving(s);
+        batchflush_kick_destage(s);
+    }
+    trace_batchflush_power_restore(s->bs);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Statistics of the batchflush node, as query-blockstats gives them */
+
+#include "qemu/osdep.h"
+#include "qapi/qapi-types-block-core.h"
+#include "qapi/util.h"
+
+#include "batchflush.h"
+
+static BatchflushHistogramBucketList *
+histogram_to_qapi(const BfHistogram *histogram)
+{
+    BatchflushHistogramBucketList *list = NULL;
+    BatchflushHistogramBucketList **tail = &list;
+
+    for (unsigned i = 0; i < BF_HISTOGRAM_BUCKETS; i++) {
+        BatchflushHistogramBucket *bucket;
+
+        if (histogram->count[i] == 0) {
+            continue;
+        }
+        bucket = g_new(BatchflushHistogramBucket, 1);
+        bucket->upper = bf_histogram_upper(i);
+        bucket->count = histogram->count[i];
+        QAPI_LIST_APPEND(tail, bucket);
+    }
+    return list;
+}
+
+static BatchflushFlushRecordList *ledger_to_qapi(const BfFlushStats *stats)
+{
+    BatchflushFlushRecordList *list = NULL;
+    BatchflushFlushRecordList **tail = &list;
+    uint64_t kept = MIN(stats->issued, BF_LEDGER_SIZE);
+
+    for (uint64_t i = stats->issued - kept; i < stats->issued; i++) {
+        const BfFlushRecord *from = &stats->ledger[i % BF_LEDGER_SIZE];
+        BatchflushFlushRecord *record = g_new(BatchflushFlushRecord, 1);
+
+        *record = (BatchflushFlushRecord) {
+            .arrival_ns = from->arrived_at,
+            .members = from->members,
+            .dirty_bytes = from->dirty_bytes,
+            .wait_ns = from->wait_ns,
+            .flush_ns = from->flush_ns,
+        };
+        QAPI_LIST_APPEND(tail, record);
+    }
+    return list;
+}
+
+static void fill_flush_stats(BlockStatsSpecificBatchflush *stats,
+                             const BfCoordinator *coordinator)
+{
+    const BfFlushStats *from = &coordinator->stats;
+
+    stats->flush_arrivals = from->arrivals;
+    stats->flushes_issued = from->issued;
+    stats->flushes_joined = from->joined;
+    stats->flushes_alone = from->alone;
+    stats->flushes_failed = from->failed;
+    stats->flush_average_ns = coordinator->flush_time.value;
+    stats->batch_sizes = histogram_to_qapi(&from->batch_sizes);
+    stats->wait_times = histogram_to_qapi(&from->wait_ns);
+    stats->ledger = ledger_to_qapi(from);
+}
+
+BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    BlockStatsSpecific *specific = g_new0(BlockStatsSpecific, 1);
+    BlockStatsSpecificBatchflush *stats = &specific->u.batchflush;
+
+    specific->driver = BLOCKDEV_DRIVER_BATCHFLUSH;
+
+    QEMU_LOCK_GUARD(&s->lock);
+    fill_flush_stats(stats, &s->coordinator);
+    stats->bookkeeping_ns = s->bookkeeping_ns;
+    stats->dirty_bytes = s->store ? bf_store_dirty(s->store) : 0;
+    stats->dirty_bytes_max = s->cache.used_max;
+    stats->destaged_bytes = s->destaged_bytes;
+    stats->destage_failures = s->destage_failures;
+    stats->stalls = s->cache.stalls;
+    stats->stall_ns = s->cache.stall_ns;
+    stats->power_cuts = s->power.epoch;
+    return specific;
+}
