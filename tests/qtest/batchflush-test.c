@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The batchflush node behind virtio-blk, on a stepped clock
+ *
+ * The medium is in memory and the node's clock is the guest's, which
+ * only moves when a test steps it.  So "complete at its instant, and
+ * not a nanosecond earlier" is a statement that can be tested.
+ */
+
+#include "qemu/osdep.h"
+#include "libqtest.h"
+#include "libqos/libqos-malloc.h"
+#include "libqos/malloc-pc.h"
+#include "libqos/pci-pc.h"
+#include "libqos/virtio.h"
+#include "libqos/virtio-pci.h"
+#include "qobject/qdict.h"
+#include "qobject/qlist.h"
+#include "qemu/units.h"
+#include "standard-headers/linux/virtio_blk.h"
+#include "standard-headers/linux/virtio_config.h"
+#include "standard-headers/linux/virtio_ring.h"
+
+#define DISK_SLOT 4
+#define MEDIUM_SLOT 5
+#define BLOCK 4096
+#define PENDING 0xff
+
+#define WRITE_NS 10000
+#define FLUSH_NS 8000000
+#define DESTAGE_NS 3000000
+
+static bool buffer_is(const uint8_t *data, size_t bytes, uint8_t pattern)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (data[i] != pattern) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What a guest's driver holds of one virtio-blk device. */
+typedef struct Port {
+    QVirtioPCIDevice *dev;
+    QVirtQueue *vq;
+} Port;
+
+/*
+ * A machine with one batchflush disk.  A second, read-only device lets
+ * the guest look at the medium behind its back.
+ */
+typedef struct Disk {
+    QTestState *qts;
+    QGuestAllocator alloc;
+    QPCIBus *bus;
+    Port disk;
+    Port medium;
+} Disk;
+
+typedef struct Request {
+    uint64_t address;
+    uint32_t bytes;
+} Request;
+
+static void port_start(Disk *disk, Port *port, int slot)
+{
+    QPCIAddress address = { .devfn = QPCI_DEVFN(slot, 0) };
+    uint64_t features;
+
+    port->dev = virtio_pci_new(disk->bus, &address);
+    g_assert_nonnull(port->dev);
+    qvirtio_pci_device_enable(port->dev);
+    qvirtio_start_device(&port->dev->vdev);
+    features = qvirtio_get_features(&port->dev->vdev);
+    features &= ~(QVIRTIO_F_BAD_FEATURE |
+                  (1ull << VIRTIO_RING_F_INDIRECT_DESC) |
+                  (1ull << VIRTIO_RING_F_EVENT_IDX));
+    qvirtio_set_features(&port->dev->vdev, features);
+    port->vq = qvirtqueue_setup(&port->dev->vdev, &disk->alloc, 0);
+    qvirtio_set_driver_ok(&port->dev->vdev);
+}
+
+static void port_end(Disk *disk, Port *port)
+{
+    qvirtqueue_cleanup(port->dev->vdev.bus, port->vq, &disk->alloc);
+    qvirtio_pci_device_disable(port->dev);
+    g_free(port->dev->pdev);
+    g_free(port->dev);
+}
+
+static void disk_start(Disk *disk, const char *options)
+{
+    disk->qts = qtest_initf(
+        "-machine pc -nodefaults "
+        "-blockdev driver=batchflush-memory,node-name=medium,size=16M "
+        "-blockdev driver=batchflush,node-name=disk,file=medium,%s "
+        "-blockdev driver=raw,node-name=peek,file=medium,read-only=on "
+        "-device virtio-blk-pci,drive=disk,addr=%x,ioeventfd=off "
+        "-device virtio-blk-pci,drive=peek,addr=%x,ioeventfd=off,"
+        "share-rw=on", options, DISK_SLOT, MEDIUM_SLOT);
+    pc_alloc_init(&disk->alloc, disk->qts, 0);
+    disk->bus = qpci_new_pc(disk->qts, &disk->alloc);
+    port_start(disk, &disk->disk, DISK_SLOT);
+    port_start(disk, &disk->medium, MEDIUM_SLOT);
+}
+
+static void disk_end(Disk *disk)
+{
+    port_end(disk, &disk->medium);
+    port_end(disk, &disk->disk);
+    qpci_free_pc(disk->bus);
+    alloc_destroy(&disk->alloc);
+    qtest_quit(disk->qts);
+}
+
+/*
+ * Submit a request.  With ioeventfd off the device takes it up before
+ * the call returns.
+ */
+static Request submit(Disk *disk, Port *port, uint32_t type,
+                      uint64_t offset, uint32_t bytes, uint8_t pattern)
+{
+    QTestState *qts = disk->qts;
+    Request req = {
+        .address = guest_alloc(&disk->alloc, 16 + bytes + 1),
+        .bytes = bytes,
+    };
+    uint32_t head;
+
+    qtest_writel(qts, req.address, type);
+    qtest_writel(qts, req.address + 4, 0);
+    qtest_writeq(qts, req.address + 8, offset / 512);
+    qtest_writeb(qts, req.address + 16 + bytes, PENDING);
+    head = qvirtqueue_add(qts, port->vq, req.address, 16, false, true);
+    if (bytes) {
+        qtest_memset(qts, req.address + 16, pattern, bytes);
+        qvirtqueue_add(qts, port->vq, req.address + 16, bytes,
+                       type == VIRTIO_BLK_T_IN, true);
+    }
+    qvirtqueue_add(qts, port->vq, req.address + 16 + bytes, 1, true, false);
+    qvirtqueue_kick(qts, &port->dev->vdev, port->vq, head);
+    return req;
+}
+
+static Request submit_write(Disk *disk, uint64_t offset, uint8_t pattern)
+{
+    return submit(disk, &disk->disk, VIRTIO_BLK_T_OUT, offset, BLOCK,
+                  pattern);
+}
+
+static Request submit_flush(Disk *disk)
+{
+    return submit(disk, &disk->disk, VIRTIO_BLK_T_FLUSH, 0, 0, 0);
+}
+
+static uint8_t status(Disk *disk, Request req)
+{
+    return qtest_readb(disk->qts, req.address + 16 + req.bytes);
+}
+
+static void step(Disk *disk, int64_t ns)
+{
+    qtest_clock_step(disk->qts, ns);
+}
+
+/* It is not complete a nanosecond before @ns from now, and is at @ns. */
+static void assert_takes(Disk *disk, Request req, int64_t ns)
+{
+    g_assert_cmphex(status(disk, req), ==, PENDING);
+    step(disk, ns - 1);
+    g_assert_cmphex(status(disk, req), ==, PENDING);
+    step(disk, 1);
+    g_assert_cmphex(status(disk, req), ==, VIRTIO_BLK_S_OK);
+}
+
+static void write_block(Disk *disk, uint64_t offset, uint8_t pattern)
+{
+    assert_takes(disk, submit_write(disk, offset, pattern), WRITE_NS);
+}
+
+/*
+ * A request that takes no time on the clock still completes in the main
+ * loop, a moment after it was taken up.
+ */
+static uint8_t wait_status(Disk *disk, Request req)
+{
+    int64_t deadline = g_get_monotonic_time() + 30 * G_TIME_SPAN_SECOND;
+
+    while (status(disk, req) == PENDING) {
+        g_assert_cmpint(g_get_monotonic_time(), <, deadline);
+    }
+    return status(disk, req);
+}
+
+static bool request_holds(Disk *disk, Request req, uint8_t pattern)
+{
+    uint8_t data[BLOCK];
+
+    g_assert_cmphex(wait_status(disk, req), ==, VIRTIO_BLK_S_OK);
+    qtest_memread(disk->qts, req.address + 16, data, sizeof(data));
+    return buffer_is(data, sizeof(data), pattern);
+}
+
+/* Whether the medium holds the pattern in a block. */
+static bool medium_holds(Disk *disk, uint64_t offset, uint8_t pattern)
+{
+    Request req = submit(disk, &disk->medium, VIRTIO_BLK_T_IN, offset, BLOCK,
+                         ~pattern);
+
+    return request_holds(disk, req, pattern);
+}
+
+/* Whether the guest reads it from the disk. */
+static bool disk_holds(Disk *disk, uint64_t offset, uint8_t pattern)
+{
+    Request req = submit(disk, &disk->disk, VIRTIO_BLK_T_IN, offset, BLOCK,
+                         ~pattern);
+
+    step(disk, 100 * WRITE_NS);
+    return request_holds(disk, req, pattern);
+}
+
+static int64_t statistic(Disk *disk, const char *name)
+{
+    g_autoptr(QDict) answer = qtest_qmp(
+        disk->qts, "{'execute': 'query-blockstats',"
+        " 'arguments': {'query-nodes': true}}");
+    QListEntry *entry;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(answer, "return"), entry) {
+        QDict *node = qobject_to(QDict, qlist_entry_obj(entry));
+
+        if (g_str_equal(qdict_get_str(node, "node-name"), "disk")) {
+            return qdict_get_int(qdict_get_qdict(node, "driver-specific"),
+                                 name);
+        }
+    }
+    g_assert_not_reached();
+}
+
+static void qmp_ok(Disk *disk, const char *command)
+{
+    qtest_qmp_assert_success(disk->qts, "{'execute': %s}", command);
+}
+
+static void power(Disk *disk, const char *command)
+{
+    qtest_qmp_assert_success(disk->qts, "{'execute': %s, 'arguments': "
+                             "{'node-name': 'disk'}}", command);
+}
+
+#define TIMES "write-latency-ns=10000,flush-latency-ns=8000000," \
+              "destage-latency-ns=3000000,coalesce=off,queue-depth=1"
+
+static void test_volatile(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile,"
+               "flush-clean-latency-ns=500000");
+    write_block(&disk, 0, 0x11);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+    g_assert_false(medium_holds(&disk, 0, 0x11));
+    g_assert_cmpint(statistic(&disk, "dirty-bytes"), ==, BLOCK);
+
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS + FLUSH_NS);
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    g_assert_cmpint(statistic(&disk, "dirty-bytes"), ==, 0);
+
+    /* Nothing is dirty any more. */
+    assert_takes(&disk, submit_flush(&disk), 500000);
+    g_assert_cmpint(statistic(&disk, "flushes-issued"), ==, 2);
+    disk_end(&disk);
+}
+
+static void test_drain_counts_runs(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    /* Two runs: blocks 1 and 2 are neighbours, block 7 is not. */
+    write_block(&disk, 2 * BLOCK, 0x22);
+    write_block(&disk, 7 * BLOCK, 0x77);
+    write_block(&disk, 1 * BLOCK, 0x11);
+    assert_takes(&disk, submit_flush(&disk), 2 * DESTAGE_NS + FLUSH_NS);
+    disk_end(&disk);
+}
+
+static void test_battery(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=battery");
+    write_block(&disk, 0, 0x11);
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    /* Acknowledged without draining. */
+    g_assert_false(medium_holds(&disk, 0, 0x11));
+    g_assert_cmpint(statistic(&disk, "dirty-bytes"), ==, BLOCK);
+
+    /* A stopped machine leaves a complete image. */
+    qmp_ok(&disk, "stop");
+    qmp_ok(&disk, "cont");
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    disk_end(&disk);
+}
+
+static void test_none(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=none,"
+               "flush-clean-latency-ns=500000");
+    write_block(&disk, 0, 0x11);
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    assert_takes(&disk, submit_flush(&disk), 500000);
+    disk_end(&disk);
+}
+
+/* What a cut leaves of a completed, never flushed write. */
+static void check_power_cut(const char *write_cache, bool survives)
+{
+    g_autofree char *options = g_strdup_printf(TIMES ",write-cache=%s",
+                                               write_cache);
+    Disk disk = {};
+    Request in_flight;
+
+    disk_start(&disk, options);
+    write_block(&disk, 0, 0x11);
+    assert_takes(&disk, submit_flush(&disk),
+                 g_str_equal(write_cache, "volatile")
+                 ? DESTAGE_NS + FLUSH_NS : FLUSH_NS);
+    write_block(&disk, 0, 0x22);
+    in_flight = submit_write(&disk, BLOCK, 0x33);
+    power(&disk, "batchflush-power-cut");
+
+    /* It latches: requests in flight and new ones fail. */
+    step(&disk, WRITE_NS);
+    g_assert_cmphex(wait_status(&disk, in_flight), ==, VIRTIO_BLK_S_IOERR);
+    g_assert_cmphex(wait_status(&disk, submit_flush(&disk)), ==,
+                    VIRTIO_BLK_S_IOERR);
+    g_assert_cmphex(wait_status(&disk, submit_write(&disk, 0, 0x44)), ==,
+                    VIRTIO_BLK_S_IOERR);
+
+    power(&disk, "batchflush-power-restore");
+    g_assert_true(disk_holds(&disk, 0, survives ? 0x22 : 0x11));
+    g_assert_cmpint(statistic(&disk, "power-cuts"), ==, 1);
+    disk_end(&disk);
+}
+
+static void test_power_cut_volatile(void)
+{
+    check_power_cut("volatile", false);
+}
+
+static void test_power_cut_battery(void)
+{
+    check_power_cut("battery", true);
+}
+
+static void test_power_cut_none(void)
+{
+    check_power_cut("none", true);
+}
+
+/* The machine stops with requests in flight: they complete at once. */
+static void test_stop_and_continue(void)
+{
+    Disk disk = {};
+    Request write, flush;
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    write_block(&disk, 0, 0x11);
+    write = submit_write(&disk, BLOCK, 0x22);
+    flush = submit_flush(&disk);
+    qmp_ok(&disk, "stop");
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmphex(wait_status(&disk, flush), ==, VIRTIO_BLK_S_OK);
+
+    qmp_ok(&disk, "cont");
+    g_assert_true(medium_holds(&disk, BLOCK, 0x22));
+    step(&disk, FLUSH_NS * 4);
+    write_block(&disk, 0, 0x33);
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS + FLUSH_NS);
+    disk_end(&disk);
+}
+
+/* SIGTERM ends QEMU although a flush has a minute to go. */
+static void test_quit_in_flight(void)
+{
+    Disk disk = {};
+    Request flush;
+
+    disk_start(&disk, "write-cache=volatile,coalesce=off,"
+               "flush-latency-ns=60000000000");
+    flush = submit_flush(&disk);
+    g_assert_cmphex(status(&disk, flush), ==, PENDING);
+    /* qtest_quit() sends SIGTERM and fails if QEMU does not end. */
+    disk_end(&disk);
+}
+
+static void test_exclusive(void)
+{
+    Disk disk = {};
+    Request flush, write;
+
+    disk_start(&disk, TIMES ",write-cache=volatile,"
+               "flush-concurrency=exclusive");
+    flush = submit_flush(&disk);
+    write = submit_write(&disk, 0, 0x11);
+    /* The write has to wait for the flush, and then takes its time. */
+    assert_takes(&disk, flush, FLUSH_NS);
+    assert_takes(&disk, write, WRITE_NS);
+    disk_end(&disk);
+}
+
+/* Two flushes at once: what the hardware does with them. */
+static void test_serial_and_concurrent(void)
+{
+    Disk disk = {};
+    Request first, second;
+
+    disk_start(&disk, TIMES ",flush-concurrency=serial");
+    first = submit_flush(&disk);
+    second = submit_flush(&disk);
+    assert_takes(&disk, first, FLUSH_NS);
+    assert_takes(&disk, second, FLUSH_NS);
+    disk_end(&disk);
+
+    disk = (Disk) {};
+    disk_start(&disk, TIMES ",flush-concurrency=concurrent");
+    first = submit_flush(&disk);
+    second = submit_flush(&disk);
+    assert_takes(&disk, first, FLUSH_NS);
+    g_assert_cmphex(status(&disk, second), ==, VIRTIO_BLK_S_OK);
+    disk_end(&disk);
+}
+
+/* Flushes that arrive while one is under way share the next. */
+static void test_coalesce(void)
+{
+    Disk disk = {};
+    Request flush[4];
+
+    disk_start(&disk, "flush-latency-ns=8000000,write-cache=volatile,"
+               "coalesce=auto");
+    for (int i = 0; i < 4; i++) {
+        flush[i] = submit_flush(&disk);
+    }
+    assert_takes(&disk, flush[0], FLUSH_NS);
+    assert_takes(&disk, flush[1], FLUSH_NS);
+    g_assert_cmphex(status(&disk, flush[2]), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmphex(status(&disk, flush[3]), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmpint(statistic(&disk, "flush-arrivals"), ==, 4);
+    g_assert_cmpint(statistic(&disk, "flushes-issued"), ==, 2);
+    g_assert_cmpint(statistic(&disk, "flushes-joined"), ==, 2);
+    disk_end(&disk);
+}
+
+/* Writers stall when the cache is full, and only then. */
+static void test_stall(void)
+{
+    Disk disk = {};
+    Request write = {};
+
+    disk_start(&disk, "write-cache=volatile,cache-size=64k,"
+               "destage-latency-ns=3000000,queue-depth=1");
+    for (int i = 0; i < 16; i++) {
+        write = submit_write(&disk, 2 * i * BLOCK, 0x40 + i);
+        g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    }
+    g_assert_cmpint(statistic(&disk, "stalls"), ==, 0);
+    write = submit_write(&disk, 100 * BLOCK, 0x77);
+    g_assert_cmphex(status(&disk, write), ==, PENDING);
+    step(&disk, 16 * DESTAGE_NS);
+    g_assert_cmphex(status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmpint(statistic(&disk, "stalls"), ==, 1);
+    g_assert_cmpint(statistic(&disk, "stall-ns"), >=, DESTAGE_NS);
+    g_assert_true(disk_holds(&disk, 0, 0x40));
+    g_assert_true(disk_holds(&disk, 100 * BLOCK, 0x77));
+    disk_end(&disk);
+}
+
+/* Above the high watermark the cache empties by itself to the low one. */
+static void test_watermarks(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, "write-cache=volatile,cache-size=64k,"
+               "destage-latency-ns=3000000,queue-depth=1,"
+               "destage-high-percent=50,destage-low-percent=25");
+    for (int i = 0; i < 8; i++) {
+        submit_write(&disk, 2 * i * BLOCK, 0x40 + i);
+    }
+    step(&disk, 100 * DESTAGE_NS);
+    g_assert_cmpint(statistic(&disk, "dirty-bytes"), ==, 8 * BLOCK);
+    submit_write(&disk, 16 * BLOCK, 0x50);
+    step(&disk, 100 * DESTAGE_NS);
+    g_assert_cmpint(statistic(&disk, "dirty-bytes"), <=, 4 * BLOCK);
+    g_assert_cmpint(statistic(&disk, "stalls"), ==, 0);
+    g_assert_true(disk_holds(&disk, 0, 0x40));
+    disk_end(&disk);
+}
+
+/* New times take effect at once; what cannot change is refused. */
+static void test_reopen(void)
+{
+    Disk disk = {};
+    QDict *answer;
+
+    disk_start(&disk, "write-cache=volatile,coalesce=off,"
+               "flush-latency-ns=8000000");
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    qtest_qmp_assert_success(disk.qts,
+        "{'execute': 'blockdev-reopen', 'arguments': {'options': [{"
+        "'driver': 'batchflush', 'node-name': 'disk', 'file': 'medium', "
+        "'write-cache': 'volatile', 'coalesce': 'off', "
+        "'flush-latency-ns': 3000000}]}}");
+    assert_takes(&disk, submit_flush(&disk), 3000000);
+
+    answer = qtest_qmp(disk.qts,
+        "{'execute': 'blockdev-reopen', 'arguments': {'options': [{"
+        "'driver': 'batchflush', 'node-name': 'disk', 'file': 'medium', "
+        "'write-cache': 'battery'}]}}");
+    g_assert_true(qdict_haskey(answer, "error"));
+    g_assert_nonnull(strstr(qdict_get_str(qdict_get_qdict(answer, "error"),
+                                          "desc"), "write-cache=battery"));
+    qobject_unref(answer);
+    assert_takes(&disk, submit_flush(&disk), 3000000);
+    disk_end(&disk);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+
+    qtest_add_func("batchflush/volatile", test_volatile);
+    qtest_add_func("batchflush/battery", test_battery);
+    qtest_add_func("batchflush/none", test_none);
+    qtest_add_func("batchflush/drain-counts-runs", test_drain_counts_runs);
+    qtest_add_func("batchflush/power-cut/volatile", test_power_cut_volatile);
+    qtest_add_func("batchflush/power-cut/battery", test_power_cut_battery);
+    qtest_add_func("batchflush/power-cut/none", test_power_cut_none);
+    qtest_add_func("batchflush/stop-and-continue", test_stop_and_continue);
+    qtest_add_func("batchflush/quit-in-flight", test_quit_in_flight);
+    qtest_add_func("batchflush/exclusive", test_exclusive);
+    qtest_add_func("batchflush/serial-and-concurrent",
+                   test_serial_and_concurrent);
+    qtest_add_func("batchflush/coalesce", test_coalesce);
+    qtest_add_func("batchflush/stall", test_stall);
+    qtest_add_func("batchflush/watermarks", test_watermarks);
+    qtest_add_func("batchflush/reopen", test_reopen);
+    return g_test_run();
+}
