@@ -6,6 +6,7 @@
 #include "qapi/util.h"
 
 #include "batchflush.h"
+#include "snapshot.h"
 
 static BatchflushHistogramBucketList *
 histogram_to_qapi(const BfHistogram *histogram)
@@ -63,6 +64,36 @@ static void fill_flush_stats(BlockStatsSpecificBatchflush *stats,
     stats->batch_sizes = histogram_to_qapi(&from->batch_sizes);
     stats->wait_times = histogram_to_qapi(&from->wait_ns);
     stats->ledger = ledger_to_qapi(from);
+}
+
+bool batchflush_snapshot(BlockDriverState *bs, BatchflushSnapshot *snapshot)
+{
+    BDRVBatchflushState *s = batchflush_state(bs);
+    const BfFlushStats *flush;
+
+    if (!s) {
+        return false;
+    }
+    QEMU_LOCK_GUARD(&s->lock);
+    flush = &s->coordinator.stats;
+    *snapshot = (BatchflushSnapshot) {
+        .write_cache = s->params.write_cache,
+        .power_off = s->power.off,
+        .flush_average_ns = bf_coordinator_flush_time(&s->coordinator),
+        .flush_arrivals = flush->arrivals,
+        .flushes_issued = flush->issued,
+        .flushes_joined = flush->joined,
+        .flushes_alone = flush->alone,
+        .flushes_failed = flush->failed,
+        .cache_size = s->store ? bf_store_capacity(s->store) : 0,
+        .dirty_bytes = s->store ? bf_store_dirty(s->store) : 0,
+        .destaged_bytes = s->destaged_bytes,
+        .destage_failures = s->destage_failures,
+        .stalls = s->cache.stalls,
+        .stall_ns = s->cache.stall_ns,
+        .power_cuts = s->power.epoch,
+    };
+    return true;
 }
 
 BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs)
