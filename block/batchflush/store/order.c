@@ -86,7 +86,7 @@ static void widen(BfOrder *order, uint64_t block)
     for (uint32_t i = bf_order_occupied(order, 0); i < order->regions;
          i = bf_order_occupied(order, i + 1)) {
         empty(order, i);
-        append(order, i >> by, order->region[i]);
+        append(order, (uint64_t)i >> by, order->region[i]);
     }
     order->shift += by;
 }

@@ -70,8 +70,10 @@ static void note_region(const BfOrder *order, uint32_t region,
         }
         number = slot->next;
     }
-    qsort(sweep->claims + before, sweep->count - before, sizeof(Claim),
-          compare_claims);
+    if (sweep->count > before) {
+        qsort(sweep->claims + before, sweep->count - before, sizeof(Claim),
+              compare_claims);
+    }
 }
 
 /* Claim what has been noted from @i on, and forget what is too much. */
