@@ -555,6 +555,12 @@ static const BfParams small_configs[] = {
         .flush_concurrency = BF_FLUSH_SERIAL,
         .coalesce_max_wait_ns = 2,
         .coalesce_min_flush_ns = 1,
+        .flush_latency_ns = 4,
+    }, {
+        .coalesce = BF_COALESCE_ON,
+        .coalesce_wait = BF_WAIT_DELTA,
+        .flush_concurrency = BF_FLUSH_CONCURRENT,
+        .coalesce_max_wait_ns = 3,
         .flush_latency_ns = 2,
     }, {
         .coalesce = BF_COALESCE_AUTO,

@@ -75,6 +75,9 @@ static void test_unknown_names_all(void)
     assert_unknown("zip",
                    "profile=zip is not known; there are array, disk-7200, "
                    "disk-7200-nocache, wrong");
+    assert_unknown("xxxxxwrnng",
+                   "profile=xxxxxwrnng is not known; there are array, "
+                   "disk-7200, disk-7200-nocache, wrong");
     assert_unknown("",
                    "profile= is not known; there are array, disk-7200, "
                    "disk-7200-nocache, wrong");

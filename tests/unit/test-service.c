@@ -246,6 +246,19 @@ static void test_kind_of_flush_may_change(void)
     teardown(&f);
 }
 
+/* A short flush that overlaps a long one does not hide it. */
+static void test_a_later_serial_flush_waits_for_all(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_CONCURRENT);
+    flush(&f, 0);
+    flush_clean(&f, 1);
+    f.params.flush_concurrency = BF_FLUSH_SERIAL;
+    g_assert_cmpint(flush(&f, 2), ==, 2 * FLUSH);
+    teardown(&f);
+}
+
 static void test_latency_may_change(void)
 {
     Fixture f;
@@ -317,6 +330,8 @@ int main(int argc, char **argv)
                     test_flush_of_an_idle_device);
     g_test_add_func("/service/kind-of-flush-may-change",
                     test_kind_of_flush_may_change);
+    g_test_add_func("/service/a-later-serial-flush-waits-for-all",
+                    test_a_later_serial_flush_waits_for_all);
     g_test_add_func("/service/latency-may-change", test_latency_may_change);
     g_test_add_func("/service/m-d-1", test_m_d_1);
     return g_test_run();

@@ -28,12 +28,13 @@ static void test_buckets_are_ordered_and_narrow(void)
 static void test_each_value_finds_its_bucket(void)
 {
     for (unsigned i = 1; i < BF_HISTOGRAM_BUCKETS; i++) {
-        BfHistogram histogram = { 0 };
+        BfHistogram lowest = { 0 };
+        BfHistogram highest = { 0 };
 
-        bf_histogram_add(&histogram, bf_histogram_upper(i));
-        g_assert_cmpuint(histogram.count[i], ==, 1);
-        bf_histogram_add(&histogram, bf_histogram_upper(i - 1) + 1);
-        g_assert_cmpuint(histogram.count[i], ==, 2);
+        bf_histogram_add(&lowest, bf_histogram_upper(i - 1) + 1);
+        g_assert_cmpuint(lowest.count[i], ==, 1);
+        bf_histogram_add(&highest, bf_histogram_upper(i));
+        g_assert_cmpuint(highest.count[i], ==, 1);
     }
 }
 
@@ -96,7 +97,7 @@ static void test_percentile_error(void)
     GRand *rand = g_rand_new_with_seed(42);
 
     for (int i = 0; i < VALUES; i++) {
-        values[i] = exp(g_rand_double_range(rand, 0, 40));
+        values[i] = exp(g_rand_double_range(rand, 0, 30));
         bf_histogram_add(&histogram, values[i]);
     }
     g_rand_free(rand);
