@@ -6,7 +6,6 @@ A subcommand is a module with NAME, HELP, add_arguments(parser) and run(args).
 
 import argparse
 import importlib
-import importlib.util
 import signal
 import sys
 from collections.abc import Sequence
@@ -64,5 +63,4 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _modules(arguments: Sequence[str]) -> list[ModuleType]:
     """The command's own module, or all of them when help or an error needs their names."""
     named = [name for name in COMMANDS if arguments[:1] == [name]]
-    names = [f"batchflush.{name}" for name in named or COMMANDS]
-    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
+    return [importlib.import_module(f"batchflush.{name}") for name in named or COMMANDS]

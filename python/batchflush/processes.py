@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from batchflush import paths
@@ -23,7 +24,12 @@ GRACE_SECONDS = 5
 TAIL_LINES = 20
 TAIL_COLUMNS = 200
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 _children: list[subprocess.Popen[Any]] = []
+# Signals that came while they could not be acted on.
+_deferring = False
+_deferred: list[int] = []
 
 Command = Sequence[str | os.PathLike[str]]
 
@@ -31,11 +37,13 @@ Command = Sequence[str | os.PathLike[str]]
 def start(command: Command, **popen: Any) -> subprocess.Popen[Any]:
     """Start a child that is ended with us; otherwise as subprocess.Popen."""
     popen.setdefault("stdin", subprocess.DEVNULL)
-    try:
-        child = subprocess.Popen(command, start_new_session=True, **popen)
-    except OSError as error:
-        raise BatchflushError(f"cannot start {command[0]}: {error.strerror}") from error
-    _children.append(child)
+    # A signal that ended us before the child is on the list would leave it behind.
+    with _signals_deferred():
+        try:
+            child = subprocess.Popen(command, start_new_session=True, **popen)
+        except OSError as error:
+            raise BatchflushError(f"cannot start {command[0]}: {error.strerror}") from error
+        _children.append(child)
     return child
 
 
@@ -149,9 +157,33 @@ def failure(what: str, code: int, log: Path, hint: str | None = None) -> Batchfl
 
 
 def end_children_when_told_to_end() -> None:
-    """Let SIGTERM and SIGHUP end us as an exception does, so that the children end too."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    """Let SIGINT, SIGTERM and SIGHUP end us by an exception, so that the children end too."""
+    for number in _ENDING:
+        # nohup, and a shell without job control, want some of them ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _told_to_end)
+
+
+def _told_to_end(number: int, _frame: FrameType | None) -> None:
+    if _deferring:
+        _deferred.append(number)
+    elif number == signal.SIGINT:
+        raise KeyboardInterrupt
+    else:
+        sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Blocking the signals instead would block them in the child too."""
+    global _deferring
+    _deferring = True
+    try:
+        yield
+    finally:
+        _deferring = False
+        if _deferred:
+            signal.raise_signal(_deferred.pop())
 
 
 def _signal_group(child: subprocess.Popen[Any], number: signal.Signals) -> None:
@@ -161,5 +193,8 @@ def _signal_group(child: subprocess.Popen[Any], number: signal.Signals) -> None:
 
 @atexit.register
 def _stop_all() -> None:
+    # Whoever is impatient now would leave children behind.
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
     for child in list(_children):
         stop(child)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import argparse
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -72,7 +73,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 0
     listed = capsys.readouterr().out
     for name in cli.COMMANDS:
-        assert f"\n    {name} " in listed
+        assert re.search(rf"^    {name}\b", listed, re.MULTILINE), name
 
 
 # What check makes of its runners' output

@@ -43,7 +43,10 @@ def test_a_child_that_ignores_sigterm_is_killed() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_no_child_outlives_us(number: signal.Signals) -> None:
     program = (
+        "import signal\n"
         "from batchflush import processes\n"
+        # Whoever runs the tests may ignore it.
+        f"signal.signal({number}, signal.SIG_DFL)\n"
         "processes.end_children_when_told_to_end()\n"
         f"processes.start({FAMILY!r}).wait()\n"
     )
@@ -52,6 +55,17 @@ def test_no_child_outlives_us(number: signal.Signals) -> None:
     us.send_signal(number)
     assert ends(us.stdout)
     assert us.wait(PATIENCE_SECONDS) != 0
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    program = (
+        "import signal\n"
+        "from batchflush import processes\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "processes.end_children_when_told_to_end()\n"
+        "signal.raise_signal(signal.SIGHUP)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_failing_command_tells_the_end_of_its_log(tmp_path: Path) -> None:
