@@ -19,7 +19,7 @@ to = "driver"
 
 [[insert]]
 file = "block/meson.build"
-anchor = "subdir('export')"
+anchor = "('export')"
 position = "before"
 lines = '''
 subdir('batchflush')
