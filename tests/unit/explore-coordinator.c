@@ -406,7 +406,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
 /* Beyond every wait it makes no difference how old an instant is. */
 static int64_t age(int64_t instant)
 {
-    return instant == BF_NEVER ? BF_NEVER : MAX(instant, -8);
+    return instant == BF_NEVER ? BF_NEVER : MAX(instant, -4);
 }
 
 static uint64_t hash_flusher(const Flusher *f, uint64_t seed)
