@@ -13,8 +13,8 @@ DEB822 = f"""\
 # The machine's mirror
 Types: deb deb-src
 URIs: http://one.example/debian
+# a comment: amid the fields
  http://two.example/debian/
-# a comment amid the fields
 Suites: bookworm bookworm-updates bookworm-backports
 Components: main contrib
 Signed-By: {KEYRING}
@@ -30,6 +30,13 @@ Types: deb
 URIs: http://off.example/debian
 Suites: bookworm
 Components: main
+Signed-By: {KEYRING}
+
+Types: deb-src
+URIs: http://sources-only.example/debian
+Suites: bookworm
+Components: main
+Signed-By: {KEYRING}
 """
 
 
@@ -51,7 +58,6 @@ def test_a_deb822_file_is_read(etc_apt: Path) -> None:
 def test_one_line_entries_are_read(etc_apt: Path) -> None:
     (etc_apt / "sources.list").write_text(
         "# deb http://old.example/debian bookworm main\n"
-        "deb cdrom:[Debian GNU/Linux 12]/ bookworm main\n"
         f"deb [arch=amd64 signed-by={KEYRING}] http://one.example/debian bookworm main # mine\n"
         "deb-src http://one.example/debian bookworm main\n"
         "\n"
@@ -60,6 +66,21 @@ def test_one_line_entries_are_read(etc_apt: Path) -> None:
     assert entry == apt.Entry(
         ("http://one.example/debian",), ("bookworm",), ("main",), (("Signed-By", KEYRING),)
     )
+
+
+def test_a_disc_is_no_mirror(etc_apt: Path) -> None:
+    (etc_apt / "sources.list").write_text("deb cdrom:[Disc]/debian bookworm main\n")
+    with pytest.raises(BatchflushError, match="no entry for bookworm main"):
+        apt.archive_entries("bookworm", etc_apt)
+
+
+def test_the_archive_s_own_key_counts_more_than_the_address(etc_apt: Path) -> None:
+    (etc_apt / "sources.list").write_text(
+        "deb http://vendor.example/debian bookworm main\n"
+        f"deb [signed-by={KEYRING}] http://one.example/pub bookworm main\n"
+    )
+    (entry,) = apt.archive_entries("bookworm", etc_apt)
+    assert entry.uris == ("http://one.example/pub",)
 
 
 def test_other_archives_are_not_asked(etc_apt: Path) -> None:
@@ -82,7 +103,9 @@ def test_a_mirror_with_an_unusual_address_is_taken_where_there_is_no_other(etc_a
 
 
 def test_files_with_other_names_are_ignored_as_apt_does(etc_apt: Path) -> None:
-    (etc_apt / "sources.list.d/debian.sources.disabled").write_text(DEB822)
+    (etc_apt / "sources.list.d/debian.list.save").write_text(
+        "deb http://one.example/debian bookworm main\n"
+    )
     with pytest.raises(BatchflushError, match="no entry for bookworm main"):
         apt.archive_entries("bookworm", etc_apt)
 

@@ -189,6 +189,13 @@ def test_a_link_reaches_the_project(tree: Path, table: Path, project: Path) -> N
     assert (tree / "block/batchflush").resolve() == (project / "driver").resolve()
 
 
+def test_a_link_to_nothing_is_refused(tree: Path, table: Path, project: Path) -> None:
+    (project / "driver").rmdir()
+    with pytest.raises(BatchflushError, match="driver"):
+        graft.apply(tree, table)
+    assert (tree / "list").read_text() == LIST
+
+
 def test_a_tree_inside_the_project_moves_with_it(tree: Path, table: Path, project: Path) -> None:
     inside = project / "build/qemu"
     shutil.copytree(tree, inside)
