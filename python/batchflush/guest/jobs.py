@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 FILE_SYSTEMS = ("ext4",)
 
@@ -37,23 +37,42 @@ exit $code
 """
 
 
-def fs_mark_cell(threads: int, files: int) -> str:
+def fs_mark_cell(disk: str, threads: int, files: int) -> str:
     """One cell of the demo on a mounted file system: `files` files by each of the threads.
 
-    The "end" carries the last line that `fs_mark -v` printed and the seconds that passed
-    on the guest's clock from before fs_mark's start until after its end.
+    It ends with a "cell" that carries the last line that `fs_mark -v` printed, and the
+    guest's clock and the kernel's count of flushes sent to the disk, both before and
+    after. The host is not asked for anything meanwhile: while a guest waits, its virtual
+    time runs on, and how far would depend on the host.
     """
     command = [
         "fs_mark", "-d", "/mnt/fs_mark", "-s", "4096", "-n", str(files), "-D", "64",
         "-t", str(threads), "-v", "-l", "/tmp/fs_log.txt",
     ]  # fmt: skip
-    begin = json.dumps({"type": "begin", "threads": threads, "files": files})
-    end = f'{{"type": "end", "threads": {threads}, "files": {files}'
+    cell = (
+        f'{{"type": "cell", "threads": {threads}, "files": {files}, "fs_mark": "%s", '
+        '"uptime": [%s, %s], "flushes": [%s, %s]}'
+    )
     return f"""\
-ask '{begin}'
-read -r before rest </proc/uptime
+{_count_flushes(disk)}; flushes=$1
+read -r started rest </proc/uptime
 {shlex.join(command)} >/tmp/fs_mark.out 2>&1 || {{ cat /tmp/fs_mark.out; exit 1; }}
-read -r after rest </proc/uptime
-ask '{end}, "fs_mark": "'"$(tail -n 1 /tmp/fs_mark.out)"'", "uptime": ['$before', '$after']}}'
+read -r ended rest </proc/uptime
+{_count_flushes(disk)}
+line=$(tail -n 1 /tmp/fs_mark.out)
+report "$(printf '{cell}' "$line" $started $ended $flushes $1)"
 umount /mnt
 """
+
+
+def tell_flushes(disk: str) -> str:
+    """End with the number of flushes that the kernel ever sent to the disk."""
+    return f"""\
+{_count_flushes(disk)}
+ask "{{\\"type\\": \\"end\\", \\"flushes\\": $1}}"
+"""
+
+
+def _count_flushes(disk: str) -> str:
+    """Put the number into $1: the sixteenth of the disk's statistics in sysfs."""
+    return f"set -- $(cat /sys/block/{PurePosixPath(disk).name}/stat); shift 15"

@@ -28,7 +28,7 @@ ACCELERATORS = ("kvm", "tcg")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """"kvm" or "tcg", and why."""
+    """One of ACCELERATORS, and why."""
 
     name: str
     reason: str
