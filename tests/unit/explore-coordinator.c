@@ -133,7 +133,7 @@ static bool must_go_alone(const World *w)
     const BfParams *p = &bounds.configs[w->config];
 
     return p->coalesce == BF_COALESCE_OFF ||
-           (p->coalesce == BF_COALESCE_AUTO && is_fast(w) &&
+           (p->coalesce == BF_COALESCE_AUTO &&
             p->flush_concurrency == BF_FLUSH_CONCURRENT &&
             count(w, FORMING) == 0);
 }
@@ -144,7 +144,8 @@ static bool must_not_wait(const World *w)
 
     return w->drained || p->coalesce == BF_COALESCE_OFF ||
            (p->coalesce == BF_COALESCE_AUTO &&
-            (is_fast(w) || count(w, FORMING) >= w->company));
+            (is_fast(w) || count(w, FORMING) >= w->company ||
+             p->flush_concurrency == BF_FLUSH_CONCURRENT));
 }
 
 /* When the batch is due; whether that is right is looked at here. */
@@ -326,6 +327,7 @@ static void tick_event(World *w, int64_t ticks)
     shift(&c.arrived_at, ticks);
     shift(&c.begin_at, ticks);
     shift(&c.first_write_at, ticks);
+    c.ended_at = MAX(c.ended_at, INT64_MIN / 2) - ticks;
     save(w);
     w->idle_since -= ticks;
     if (w->batching) {
@@ -418,6 +420,13 @@ static uint64_t hash_flusher(const Flusher *f, uint64_t seed)
     return mix(h, f->flight.began_at);
 }
 
+/* Whether the end of the last batch still decides something. */
+static bool counts_from_end(void)
+{
+    return (c.first_write_at != BF_NEVER && c.first_write_at < c.ended_at) ||
+           (c.members > 0 && c.arrived_at < c.ended_at);
+}
+
 /* Flushers are alike: a sum does not tell which one is which. */
 static uint64_t hash_world(const World *w, uint64_t seed)
 {
@@ -434,6 +443,8 @@ static uint64_t hash_world(const World *w, uint64_t seed)
     h = mix(h, c.members ? c.arrived_at : 0);
     h = mix(h, c.begin_at);
     h = mix(h, age(c.first_write_at));
+    h = mix(h, counts_from_end() ? age(c.ended_at) : 0);
+    h = mix(h, c.vain << 8 | c.skip);
     h = mix(h, c.flush_time.sampled ? c.flush_time.value : -1);
     h = mix(h, w->batching ? w->batch.began_at : 0);
     h = mix(h, w->batch_covers << 16 | w->completed << 8 | w->durable);

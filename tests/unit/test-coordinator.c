@@ -151,27 +151,40 @@ static void test_off_everyone_goes_alone(void)
     g_assert_cmpuint(f.c.stats.joined, ==, 0);
 }
 
-static void test_auto_fast_and_concurrent_goes_alone(void)
+/* Whether the flush is fast or slow: overlapping ones gain nothing. */
+static void test_auto_on_concurrent_hardware_goes_alone(void)
 {
     Fixture f;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
     f.params.flush_concurrency = BF_FLUSH_CONCURRENT;
-    f.params.flush_latency_ns = 2 * MS - 1;
+    f.params.flush_latency_ns = MS / 10;
     write_now(&f);
     g_assert_cmpint(arrive(&f), ==, BF_ROLE_ALONE);
+    f.params.flush_latency_ns = 20 * MS;
     g_assert_cmpint(arrive(&f), ==, BF_ROLE_ALONE);
 }
 
-static void test_auto_at_the_threshold_does_not(void)
+/* When a leader that has company, and a fresh write, may begin. */
+static int64_t wait_with_company(Fixture *f)
+{
+    f->c.company = 2;
+    write_now(f);
+    g_assert_cmpint(arrive(f), ==, BF_ROLE_LEAD);
+    return begin_at(f) - f->now;
+}
+
+static void test_auto_waits_from_the_threshold_on(void)
 {
     Fixture f;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
-    f.params.flush_concurrency = BF_FLUSH_CONCURRENT;
+    f.params.flush_latency_ns = 2 * MS - 1;
+    g_assert_cmpint(wait_with_company(&f), ==, 0);
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
     f.params.flush_latency_ns = 2 * MS;
-    write_now(&f);
-    g_assert_cmpint(arrive(&f), ==, BF_ROLE_LEAD);
+    g_assert_cmpint(wait_with_company(&f), ==, 2 * MS);
 }
 
 static void test_on_ignores_the_threshold(void)
@@ -393,11 +406,13 @@ static void test_a_device_that_becomes_fast_is_noticed(void)
     int rounds = 0;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
-    f.params.flush_concurrency = BF_FLUSH_CONCURRENT;
     batch(&f, 1, 8 * MS);
-    while (arrive(&f) == BF_ROLE_LEAD) {
-        BfFlight flight = begin(&f);
+    f.now += MS;
+    while (wait_with_company(&f) > 0) {
+        BfFlight flight;
 
+        f.now = begin_at(&f);
+        flight = begin(&f);
         f.now += MS / 10;
         end(&f, &flight, BF_OUTCOME_DURABLE);
         g_assert_cmpint(++rounds, <, 4);
@@ -410,10 +425,9 @@ static void test_a_device_that_becomes_slow_is_noticed(void)
     int rounds = 0;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
-    f.params.flush_concurrency = BF_FLUSH_CONCURRENT;
     f.params.flush_latency_ns = MS / 10;
-    while (arrive(&f) == BF_ROLE_ALONE) {
-        BfFlight flight = begin_alone(&f);
+    while (wait_with_company(&f) == 0) {
+        BfFlight flight = begin(&f);
 
         f.now += 8 * MS;
         end(&f, &flight, BF_OUTCOME_DURABLE);
@@ -499,6 +513,83 @@ static void test_company_that_left_is_forgotten(void)
     write_now(&f);
     arrive(&f);
     g_assert_cmpint(begin_at(&f), ==, f.now);
+}
+
+/* An old write says nothing about those just completed. */
+static void test_company_is_given_time_to_be_back(void)
+{
+    Fixture f;
+    BfFlight flight;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    f.params.flush_latency_ns = 20 * MS;
+    write_now(&f);
+    arrive(&f);
+    flight = begin(&f);
+    write_now(&f);
+    arrive(&f);
+    f.now += 20 * MS;
+    end(&f, &flight, BF_OUTCOME_DURABLE);
+    g_assert_cmpint(begin_at(&f), ==, f.now + 15 * MS);
+}
+
+/* A company of four of which one comes back: the wait was in vain. */
+static int64_t wait_in_vain(Fixture *f)
+{
+    int64_t came_at = f->now;
+    int64_t waited;
+    BfFlight flight;
+
+    write_now(f);
+    arrive(f);
+    f->now = begin_at(f);
+    waited = f->now - came_at;
+    flight = begin(f);
+    for (int i = 0; i < 3; i++) {
+        arrive(f);
+    }
+    f->now += 8 * MS;
+    end(f, &flight, BF_OUTCOME_DURABLE);
+    flight = begin(f);
+    end(f, &flight, BF_OUTCOME_CLEAN);
+    f->c.company = 4;
+    return waited;
+}
+
+static void test_vain_waits_become_rare(void)
+{
+    Fixture f;
+    int waits = 0;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    batch(&f, 4, 8 * MS);
+    g_assert_cmpint(wait_in_vain(&f), ==, 8 * MS);
+    for (int i = 0; i < 160; i++) {
+        waits += wait_in_vain(&f) > 0;
+    }
+    g_assert_cmpint(waits, >, 0);
+    g_assert_cmpint(waits, <=, 24);
+}
+
+/* Whoever did not wait has not waited in vain. */
+static void test_beginning_at_once_is_not_in_vain(void)
+{
+    Fixture f;
+    BfFlight flight;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    for (int i = 0; i < 4; i++) {
+        f.c.company = 4;
+        arrive(&f);
+        g_assert_cmpint(begin_at(&f), ==, f.now);
+        flight = begin(&f);
+        end(&f, &flight, BF_OUTCOME_CLEAN);
+    }
+    f.now += MS;
+    f.c.company = 4;
+    write_now(&f);
+    arrive(&f);
+    g_assert_cmpint(begin_at(&f), ==, f.now + 8 * MS);
 }
 
 /* Changes on the way */
@@ -661,7 +752,7 @@ static LoadResult run(unsigned writers, int64_t flush_ns, int64_t think_ns,
 
 static void test_two_in_antiphase_fall_into_step(void)
 {
-    static const int64_t flush_ms[] = { 2, 3, 8, 14 };
+    static const int64_t flush_ms[] = { 2, 3, 8, 14, 20, 40 };
 
     for (size_t i = 0; i < G_N_ELEMENTS(flush_ms); i++) {
         LoadResult result = run(2, flush_ms[i] * MS, 0, BF_COALESCE_AUTO);
@@ -690,7 +781,7 @@ static void test_one_writer_loses_nothing(void)
 
 static void test_sixteen_writers_gain(void)
 {
-    static const int64_t flush_ms[] = { 2, 3, 8 };
+    static const int64_t flush_ms[] = { 2, 3, 8, 20 };
 
     for (size_t i = 0; i < G_N_ELEMENTS(flush_ms); i++) {
         LoadResult off = run(16, flush_ms[i] * MS, 0, BF_COALESCE_OFF);
@@ -711,9 +802,10 @@ int main(int argc, char **argv)
         arrivals_while_flushing_are_the_next_batch);
     ADD("nobody-there-nothing-begins", nobody_there_nothing_begins);
     ADD("off-everyone-goes-alone", off_everyone_goes_alone);
-    ADD("auto-fast-and-concurrent-goes-alone",
-        auto_fast_and_concurrent_goes_alone);
-    ADD("auto-at-the-threshold-does-not", auto_at_the_threshold_does_not);
+    ADD("auto-on-concurrent-hardware-goes-alone",
+        auto_on_concurrent_hardware_goes_alone);
+    ADD("auto-waits-from-the-threshold-on",
+        auto_waits_from_the_threshold_on);
     ADD("on-ignores-the-threshold", on_ignores_the_threshold);
     ADD("auto-fast-and-serial-shares-without-waiting",
         auto_fast_and_serial_shares_without_waiting);
@@ -746,6 +838,10 @@ int main(int argc, char **argv)
         on_waits_for_more_than_the_company);
     ADD("antiphase-is-a-company-of-two", antiphase_is_a_company_of_two);
     ADD("company-that-left-is-forgotten", company_that_left_is_forgotten);
+    ADD("company-is-given-time-to-be-back",
+        company_is_given_time_to_be_back);
+    ADD("beginning-at-once-is-not-in-vain", beginning_at_once_is_not_in_vain);
+    ADD("vain-waits-become-rare", vain_waits_become_rare);
     ADD("hurry", hurry);
     ADD("hurry-does-not-overtake-the-flush-before",
         hurry_does_not_overtake_the_flush_before);

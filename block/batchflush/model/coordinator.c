@@ -5,6 +5,9 @@
 
 #include "coordinator.h"
 
+/* At most 15 batches do not wait after a wait in vain. */
+#define VAIN_MAX 4
+
 void bf_coordinator_init(BfCoordinator *c, const BfParams *params)
 {
     *c = (BfCoordinator) {
@@ -12,6 +15,7 @@ void bf_coordinator_init(BfCoordinator *c, const BfParams *params)
         .begin_at = BF_NEVER,
         .company = 1,
         .first_write_at = BF_NEVER,
+        .ended_at = INT64_MIN,
     };
 }
 
@@ -28,6 +32,11 @@ int64_t bf_coordinator_flush_time(const BfCoordinator *c)
                                  : c->params->flush_latency_ns;
 }
 
+static bool overlaps(const BfCoordinator *c)
+{
+    return c->params->flush_concurrency == BF_FLUSH_CONCURRENT;
+}
+
 /* Whether anybody waits for company at all. */
 static bool collects(const BfCoordinator *c)
 {
@@ -35,8 +44,8 @@ static bool collects(const BfCoordinator *c)
     case BF_COALESCE_ON:
         return true;
     case BF_COALESCE_AUTO:
-        return bf_coordinator_flush_time(c) >=
-               c->params->coalesce_min_flush_ns;
+        return !overlaps(c) && bf_coordinator_flush_time(c) >=
+                               c->params->coalesce_min_flush_ns;
     default:
         return false;
     }
@@ -47,8 +56,7 @@ static bool goes_alone(const BfCoordinator *c)
     if (c->params->coalesce == BF_COALESCE_OFF) {
         return true;
     }
-    return !collects(c) && c->members == 0 &&
-           c->params->flush_concurrency == BF_FLUSH_CONCURRENT;
+    return !collects(c) && c->members == 0 && overlaps(c);
 }
 
 BfRole bf_coordinator_arrive(BfCoordinator *c, int64_t now)
@@ -73,10 +81,32 @@ static bool everybody_is_here(const BfCoordinator *c)
            c->members >= c->company;
 }
 
+static bool gave_up(const BfCoordinator *c)
+{
+    return c->params->coalesce == BF_COALESCE_AUTO && c->skip > 0;
+}
+
+/* Did waiting pay?  Called when the batch begins. */
+static void learn(BfCoordinator *c, int64_t now)
+{
+    bool waited = c->begin_at > MAX(c->arrived_at, c->ended_at) &&
+                  now >= c->begin_at;
+
+    if (c->skip > 0) {
+        c->skip--;
+    } else if (c->members >= c->company) {
+        c->vain = c->company > 1 ? 0 : c->vain;
+    } else if (waited && c->members * 2 <= c->company) {
+        c->vain = MIN(c->vain + 1, VAIN_MAX);
+        c->skip = (1u << c->vain) - 1;
+    }
+}
+
 /*
  * S0's rule, in both readings.  Nothing written since the last flush
  * means that nobody is about to flush something; only coalesce=on waits
- * even then, from the arrival.
+ * even then, from the arrival.  With coalesce=auto the company was
+ * completed by the flush before, and cannot be back any earlier.
  */
 static int64_t decide(const BfCoordinator *c, int64_t now)
 {
@@ -90,6 +120,9 @@ static int64_t decide(const BfCoordinator *c, int64_t now)
         }
         since = c->arrived_at;
     }
+    if (c->params->coalesce == BF_COALESCE_AUTO) {
+        since = MAX(since, c->ended_at);
+    }
     if (now - since >= wait) {
         return now;
     }
@@ -101,7 +134,7 @@ int64_t bf_coordinator_begin_at(BfCoordinator *c, int64_t now)
     if (c->members == 0 || c->flushing) {
         return BF_NEVER;
     }
-    if (c->hurry || !collects(c) || everybody_is_here(c)) {
+    if (c->hurry || !collects(c) || everybody_is_here(c) || gave_up(c)) {
         return now;
     }
     if (c->begin_at == BF_NEVER) {
@@ -119,6 +152,7 @@ void bf_coordinator_begin(BfCoordinator *c, int64_t now, BfFlight *flight)
         .members = c->members,
         .batch = true,
     };
+    learn(c, now);
     c->flushing = true;
     c->members = 0;
     c->begin_at = BF_NEVER;
@@ -136,8 +170,9 @@ void bf_coordinator_begin_alone(BfCoordinator *c, int64_t now,
     c->first_write_at = BF_NEVER;
 }
 
-static void record(BfFlushStats *stats, const BfFlight *flight,
-                   uint64_t dirty_bytes, int64_t flush_ns)
+void bf_flush_stats_add(BfFlushStats *stats, const BfFlight *flight,
+                        int64_t now, uint64_t dirty_bytes,
+                        BfOutcome outcome)
 {
     int64_t wait_ns = flight->began_at - flight->arrived_at;
 
@@ -146,10 +181,11 @@ static void record(BfFlushStats *stats, const BfFlight *flight,
         .members = flight->members,
         .dirty_bytes = dirty_bytes,
         .wait_ns = wait_ns,
-        .flush_ns = flush_ns,
+        .flush_ns = now - flight->began_at,
     };
     stats->issued++;
     stats->alone += flight->members == 1;
+    stats->failed += outcome == BF_OUTCOME_FAILED;
     bf_histogram_add(&stats->batch_sizes, flight->members);
     bf_histogram_add(&stats->wait_ns, wait_ns);
 }
@@ -158,20 +194,18 @@ void bf_coordinator_end(BfCoordinator *c, int64_t now,
                         const BfFlight *flight, uint64_t dirty_bytes,
                         BfOutcome outcome)
 {
-    int64_t flush_ns = now - flight->began_at;
-
     g_assert(c->outstanding >= flight->members);
     c->company = c->outstanding;
     c->outstanding -= flight->members;
     if (flight->batch) {
         g_assert(c->flushing);
         c->flushing = false;
+        c->ended_at = now;
     }
     if (outcome == BF_OUTCOME_DURABLE) {
-        bf_average_add(&c->flush_time, flush_ns);
+        bf_average_add(&c->flush_time, now - flight->began_at);
     }
-    record(&c->stats, flight, dirty_bytes, flush_ns);
-    c->stats.failed += outcome == BF_OUTCOME_FAILED;
+    bf_flush_stats_add(&c->stats, flight, now, dirty_bytes, outcome);
 }
 
 void bf_coordinator_hurry(BfCoordinator *c, bool hurry)

@@ -17,11 +17,15 @@
  *   the batch is as large as the company: the number of flushes that
  *   were under way when the last one ended.  A lone flusher is its own
  *   company and so never waits, while two writers in antiphase are a
- *   company of two and fall into step.
- * - Where a device is too fast to wait for company and its flushes
- *   overlap, each goes alone.  Where they do not overlap, those that
- *   queue behind one another share the next flush: it costs nobody
- *   anything.
+ *   company of two and fall into step.  It is counted from the end of
+ *   the batch before if that is later than the first write, because
+ *   those it completed need a write's time to be back.  A wait that
+ *   brought no more than half of the company is not repeated for 1, 3,
+ *   7, then 15 batches, until the company is complete again.
+ * - Where flushes overlap, coalesce=auto lets each go alone: there a
+ *   wait can only lose.  Where they do not, but the device is too fast
+ *   to wait for company, those that queue behind one another share the
+ *   next flush: it costs nobody anything.
  *
  * The average is that of the time from the start of a flush until its
  * data is durable: it includes queueing inside the device, not the wait
@@ -78,6 +82,17 @@ typedef struct BfFlushStats {
     BfFlushRecord ledger[BF_LEDGER_SIZE];   /* slot: issued % size */
 } BfFlushStats;
 
+typedef enum BfOutcome {
+    BF_OUTCOME_DURABLE,     /* drained something, or acknowledged it */
+    BF_OUTCOME_CLEAN,       /* found nothing to do */
+    BF_OUTCOME_FAILED,
+} BfOutcome;
+
+/* Count a flush that has ended; arrivals and joined are not touched. */
+void bf_flush_stats_add(BfFlushStats *stats, const BfFlight *flight,
+                        int64_t now, uint64_t dirty_bytes,
+                        BfOutcome outcome);
+
 typedef struct BfCoordinator {
     const BfParams *params;
 
@@ -91,6 +106,9 @@ typedef struct BfCoordinator {
     uint64_t outstanding;   /* arrivals that have not ended */
     uint64_t company;
     int64_t first_write_at; /* since the last flush began, or BF_NEVER */
+    int64_t ended_at;       /* the last batch */
+    unsigned vain;          /* waits in a row that brought too few */
+    unsigned skip;          /* batches that do not wait because of them */
     BfAverage flush_time;
 
     BfFlushStats stats;
@@ -121,13 +139,10 @@ void bf_coordinator_begin(BfCoordinator *c, int64_t now, BfFlight *flight);
 void bf_coordinator_begin_alone(BfCoordinator *c, int64_t now,
                                 BfFlight *flight);
 
-typedef enum BfOutcome {
-    BF_OUTCOME_DURABLE,     /* drained something, or acknowledged it */
-    BF_OUTCOME_CLEAN,       /* found nothing to do */
-    BF_OUTCOME_FAILED,
-} BfOutcome;
-
-/* It is done.  Its members may be completed before this is called. */
+/*
+ * It is done.  Its members may be completed before this is called, but
+ * must not arrive again before.
+ */
 void bf_coordinator_end(BfCoordinator *c, int64_t now,
                         const BfFlight *flight, uint64_t dirty_bytes,
                         BfOutcome outcome);
