@@ -120,6 +120,20 @@ static void test_bandwidth(void)
     teardown(&f);
 }
 
+/* Lanes seek side by side, but there is one channel. */
+static void test_lanes_share_the_bandwidth(void)
+{
+    Fixture f;
+
+    setup(&f, 4, BF_FLUSH_SERIAL);
+    f.params.bandwidth = 1000000;
+    for (int i = 1; i <= 8; i++) {
+        g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ, 4096),
+                        ==, READ + i * 4096000);
+    }
+    teardown(&f);
+}
+
 static void test_bandwidth_of_a_large_request(void)
 {
     Fixture f;
@@ -313,6 +327,8 @@ int main(int argc, char **argv)
                     test_request_takes_the_lane_free_first);
     g_test_add_func("/service/cache-takes-no-lane", test_cache_takes_no_lane);
     g_test_add_func("/service/bandwidth", test_bandwidth);
+    g_test_add_func("/service/lanes-share-the-bandwidth",
+                    test_lanes_share_the_bandwidth);
     g_test_add_func("/service/bandwidth-of-a-large-request",
                     test_bandwidth_of_a_large_request);
     g_test_add_func("/service/flush-waits-for-destage",

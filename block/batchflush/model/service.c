@@ -50,13 +50,32 @@ static int64_t transfer_ns(const BfParams *params, uint64_t bytes)
     return (unsigned __int128)bytes * 1000000000 / params->bandwidth;
 }
 
-static int64_t take_lane(BfService *service, int64_t now, int64_t duration)
+/*
+ * Lanes seek side by side, but what they transfer shares the bandwidth
+ * of the medium: first come, first served.
+ */
+static int64_t take_lane(BfService *service, int64_t now, int64_t latency,
+                         uint64_t bytes)
 {
     int64_t *lanes = service->lane_free_at;
-    int64_t done = MAX(now, lanes[0]) + duration;
+    int64_t ready = MAX(now, lanes[0]) + latency;
+    int64_t transfer = transfer_ns(service->params, bytes);
+    int64_t done = ready;
 
+    if (transfer) {
+        done = MAX(ready, service->channel_free_at) + transfer;
+        service->channel_free_at = done;
+    }
     replace_first(lanes, service->params->queue_depth, done);
     return done;
+}
+
+/* Onto the medium, through the cache where there is one. */
+static int64_t write_latency(const BfParams *params)
+{
+    return params->write_latency_ns +
+           (params->write_cache == BF_CACHE_NONE ? 0
+                                                 : params->destage_latency_ns);
 }
 
 int64_t bf_service_request(BfService *service, int64_t now, BfOp op,
@@ -64,19 +83,17 @@ int64_t bf_service_request(BfService *service, int64_t now, BfOp op,
 {
     const BfParams *params = service->params;
     int64_t start = MAX(now, service->gate);
-    int64_t transfer = transfer_ns(params, bytes);
     int64_t done = start;
 
     switch (op) {
     case BF_OP_READ:
-        done = take_lane(service, start, params->read_latency_ns + transfer);
+        done = take_lane(service, start, params->read_latency_ns, bytes);
         break;
     case BF_OP_WRITE:
-        done = take_lane(service, start, params->write_latency_ns + transfer);
+        done = take_lane(service, start, write_latency(params), bytes);
         break;
     case BF_OP_DESTAGE:
-        done = take_lane(service, start,
-                         params->destage_latency_ns + transfer);
+        done = take_lane(service, start, params->destage_latency_ns, bytes);
         service->destaged_at = MAX(service->destaged_at, done);
         break;
     case BF_OP_CACHE:

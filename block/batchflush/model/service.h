@@ -3,8 +3,9 @@
  * Service time: when is a request done?
  *
  * The medium has lanes; each serves one request at a time and is "free
- * at" an instant.  A request takes the lane that is free first.  There
- * are no threads and no sleeps here, only arithmetic on instants, all
+ * at" an instant.  A request takes the lane that is free first, and then
+ * the one channel that all data of the medium goes through.  There are
+ * no threads and no sleeps here, only arithmetic on instants, all
  * in nanoseconds of whatever clock the caller uses (the idea is that
  * of NVMeVirt's channel model).
  *
@@ -26,6 +27,7 @@ typedef enum BfOp {
 typedef struct BfService {
     const BfParams *params;
     int64_t *lane_free_at;  /* min-heap of queue_depth instants */
+    int64_t channel_free_at;    /* the transfers accepted so far */
     int64_t flush_free_at;  /* end of the last flush that has to be alone */
     int64_t gate;           /* nothing starts before: exclusive flushes */
     int64_t latest;         /* when the last accepted request is done */
