@@ -35,18 +35,22 @@ const BfOption bf_options[] = {
     {
         .name = "write-cache", FIELD(write_cache),
         CHOICE(write_cache_names), .def = BF_CACHE_NONE,
+        .of_controller = true,
         .help = "kind of write cache (none, volatile, battery)",
     }, {
         .name = "cache-size", FIELD(cache_size), .kind = BF_OPTION_SIZE,
         .min = 64 * KIB, .max = TIB, .def = 64 * MIB,
+        .of_controller = true,
         .help = "capacity of the write cache",
     }, {
         .name = "destage-high-percent", FIELD(destage_high_percent),
         .kind = BF_OPTION_PERCENT, .max = 100, .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "fill level that starts background destage (0 = off)",
     }, {
         .name = "destage-low-percent", FIELD(destage_low_percent),
         .kind = BF_OPTION_PERCENT, .max = 99, .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "fill level that ends background destage",
     }, {
         .name = "read-latency-ns", FIELD(read_latency_ns),
@@ -81,31 +85,37 @@ const BfOption bf_options[] = {
         .name = "flush-concurrency", FIELD(flush_concurrency),
         CHOICE(flush_concurrency_names), .def = BF_FLUSH_SERIAL,
         .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "what overlapping flushes do to each other "
                 "(exclusive, serial, concurrent)",
     }, {
         .name = "coalesce", FIELD(coalesce),
         CHOICE(coalesce_names), .def = BF_COALESCE_AUTO,
         .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "whether overlapping flushes share one (off, on, auto)",
     }, {
         .name = "coalesce-wait", FIELD(coalesce_wait),
         CHOICE(coalesce_wait_names), .def = BF_WAIT_AVERAGE,
         .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "how the wait for company is counted (delta, average)",
     }, {
         .name = "coalesce-max-wait-ns", FIELD(coalesce_max_wait_ns),
         .kind = BF_OPTION_NS, .min = 1000, .max = MINUTE_NS,
         .def = 15 * MS_NS, .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "upper bound of the wait for company",
     }, {
         .name = "coalesce-min-flush-ns", FIELD(coalesce_min_flush_ns),
         .kind = BF_OPTION_NS, .max = MINUTE_NS, .def = 2 * MS_NS,
         .mutable_at_runtime = true,
+        .of_controller = true,
         .help = "average flush time below which nobody waits (coalesce=auto)",
     }, {
         .name = "clock", FIELD(clock),
         CHOICE(clock_names), .def = BF_CLOCK_AUTO,
+        .of_controller = true,
         .help = "clock that times are served on (auto, virtual, realtime)",
     },
 };
@@ -159,6 +169,29 @@ static const char *unit_of(const BfOption *option)
     }
 }
 
+/* A size's suffix as a shift, -1 if it is none. */
+static int suffix_shift(const char *suffix)
+{
+    static const char letters[] = "KMGT";
+    const char *letter;
+
+    if (!*suffix) {
+        return 0;
+    }
+    letter = strchr(letters, g_ascii_toupper(*suffix));
+    return letter && !suffix[1] ? 10 * (int)(letter - letters + 1) : -1;
+}
+
+/* Digits, and for a size perhaps a suffix: a number, if out of range. */
+static bool looks_like_number(const BfOption *option, const char *value)
+{
+    size_t digits = strspn(value + (*value == '-'), "0123456789");
+    const char *rest = value + (*value == '-') + digits;
+
+    return digits && (option->kind == BF_OPTION_SIZE
+                      ? suffix_shift(rest) >= 0 : !*rest);
+}
+
 static char *not_allowed(const BfOption *option, const char *value)
 {
     if (option->kind == BF_OPTION_CHOICE) {
@@ -167,8 +200,10 @@ static char *not_allowed(const BfOption *option, const char *value)
         return g_strdup_printf("%s=%s is not known; allowed are %s",
                                option->name, value, names);
     }
-    return g_strdup_printf("%s=%s is out of range; allowed are %" PRId64
-                           " to %" PRId64 "%s", option->name, value,
+    return g_strdup_printf("%s=%s is %s; allowed are %" PRId64 " to %" PRId64
+                           "%s", option->name, value,
+                           looks_like_number(option, value)
+                           ? "out of range" : "not a number",
                            option->min, option->max, unit_of(option));
 }
 
@@ -183,19 +218,6 @@ static bool parse_choice(const BfOption *option, const char *value,
     return false;
 }
 
-/* A size's suffix as a shift, -1 if it is none. */
-static int suffix_shift(const char *suffix)
-{
-    static const char letters[] = "KMGT";
-    const char *letter;
-
-    if (!*suffix) {
-        return 0;
-    }
-    letter = strchr(letters, g_ascii_toupper(*suffix));
-    return letter && !suffix[1] ? 10 * (int)(letter - letters + 1) : -1;
-}
-
 static bool parse_number(const BfOption *option, const char *value,
                          int64_t *result)
 {
@@ -204,7 +226,7 @@ static bool parse_number(const BfOption *option, const char *value,
 
     errno = 0;
     *result = g_ascii_strtoll(value, &end, 10);
-    if (errno || end == value) {
+    if (errno || !g_ascii_isdigit(*value)) {
         return false;
     }
     if (option->kind == BF_OPTION_SIZE) {
@@ -247,6 +269,12 @@ bool bf_params_finish(BfParams *params, char **error)
     if (!was_given(params, "flush-clean-latency-ns")) {
         params->flush_clean_latency_ns = params->flush_latency_ns;
     }
+    if (params->bandwidth && params->bandwidth < KIB) {
+        *error = g_strdup_printf("bandwidth=%" PRId64 " is out of range; "
+                                 "allowed are 0 and %" PRId64 " to %" PRId64
+                                 " bytes", params->bandwidth, KIB, TIB);
+        return false;
+    }
     if (params->destage_high_percent
         ? params->destage_low_percent >= params->destage_high_percent
         : params->destage_low_percent > 0) {
@@ -266,6 +294,27 @@ char *bf_params_get(const BfParams *params, const BfOption *option)
     return option->kind == BF_OPTION_CHOICE
         ? g_strdup(option->choices[value])
         : g_strdup_printf("%" PRId64, value);
+}
+
+void bf_params_copy_shared(BfParams *to, const BfParams *from)
+{
+    for (size_t i = 0; i < bf_options_count; i++) {
+        if (bf_options[i].of_controller) {
+            *field(to, &bf_options[i]) = *field(from, &bf_options[i]);
+        }
+    }
+}
+
+const BfOption *bf_params_shared_mismatch(const BfParams *a,
+                                          const BfParams *b)
+{
+    for (size_t i = 0; i < bf_options_count; i++) {
+        if (bf_options[i].of_controller &&
+            *field(a, &bf_options[i]) != *field(b, &bf_options[i])) {
+            return &bf_options[i];
+        }
+    }
+    return NULL;
 }
 
 bool bf_params_pass_through(const BfParams *params)

@@ -82,6 +82,7 @@ typedef struct BfOption {
     size_t field;                   /* offset in BfParams of an int64_t */
     const char *const *choices;     /* BF_OPTION_CHOICE: names by value */
     bool mutable_at_runtime;        /* blockdev-reopen may change it */
+    bool of_controller;             /* the same for all its disks */
     const char *help;
 } BfOption;
 
@@ -112,7 +113,17 @@ bool bf_params_finish(BfParams *params, char **error);
 /* The value of an option as bf_params_set() takes it; free it. */
 char *bf_params_get(const BfParams *params, const BfOption *option);
 
-/* True if no request is ever delayed and nothing is ever cached. */
+/* Take over those options that all disks of a controller share. */
+void bf_params_copy_shared(BfParams *to, const BfParams *from);
+
+/*
+ * The first option that all disks of a controller share and that
+ * differs between the two, or NULL.
+ */
+const BfOption *bf_params_shared_mismatch(const BfParams *a,
+                                          const BfParams *b);
+
+/* True if no read or write is ever delayed and nothing is cached. */
 bool bf_params_pass_through(const BfParams *params);
 
 #endif
