@@ -11,7 +11,7 @@ PACKAGE = "qemu"
 SUITE = "trixie"
 OWN_TREE_HINT = "./configure --qemu-source=DIR takes any other QEMU tree from 10.0 on"
 
-# In the extracted tree: the name of the source package that it came from.
+# In a tree that is complete: the name of the source package that it came from.
 _STAMP = ".batchflush-source"
 
 
@@ -23,22 +23,21 @@ def prepare(own_tree: Path | None) -> Path:
 
 
 def _extracted() -> Path:
-    stamp = paths.QEMU_SOURCE / _STAMP
+    tree = paths.QEMU_SOURCE
+    stamp = tree / _STAMP
     # What has been extracted stays: a newer point release is no reason to rebuild.
     if stamp.exists():
-        return paths.QEMU_SOURCE
+        return tree
     description = apt.download_source(PACKAGE, SUITE)
     with progress.step(f"Extracting {description.stem}"):
-        partial = paths.BUILD / "qemu-source.partial"
-        for leftover in (partial, paths.QEMU_SOURCE):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(tree, ignore_errors=True)
         processes.run_logged(
             # apt has checked the files against the archive's signature.
-            ["dpkg-source", "--no-check", "--no-copy", "-x", description, partial],
+            ["dpkg-source", "--no-check", "--no-copy", "-x", description, tree],
             paths.BUILD / "qemu-source.log",
             f"extracting {description}",
             hint=f"remove {description.parent} and try again; {OWN_TREE_HINT}",
         )
-        (partial / _STAMP).write_text(description.name + "\n")
-        partial.rename(paths.QEMU_SOURCE)
-    return paths.QEMU_SOURCE
+        # The last: a tree without it was interrupted.
+        stamp.write_text(description.name + "\n")
+    return tree
