@@ -4,12 +4,14 @@
 The *report channel* is a virtio serial port in which either side says one JSON object per
 line. The guest's /init (init.sh) and the job that it runs say
 
-    {"type": "begin", …}   something is about to be measured; the guest waits for an answer
-    {"type": "end", …}     it was measured; the guest waits for an answer
+    {"type": "begin", …}   something is about to be measured; the guest waits
+    {"type": "end", …}     it was measured; the guest waits
     {"type": "exit", "code": N}   the job is over; the guest waits until it is ended
 
-and whatever else a job may define. The host answers each message with {"type": "go"}, so
-that while the guest waits it can read the disk's statistics through the monitor.
+and whatever else a job may define, for which it does not wait. The host answers "begin" and
+"end" with {"type": "go"}; meanwhile it reads the disk's statistics through the monitor.
+Virtual time runs on while a guest waits, and how far depends on the host: what has to
+repeat exactly must not wait.
 
 The *output channel* carries what the job prints. The kernel's console goes to a file.
 """
@@ -112,7 +114,7 @@ class Machine:
                 await self.monitor.execute("quit")
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self.child.wait, QUIT_SECONDS)
-        await asyncio.to_thread(processes.stop, self.child)
+        await asyncio.to_thread(processes.stop, self.child, QUIT_SECONDS)
         with contextlib.suppress(QMPError, OSError, EOFError):
             await self.monitor.disconnect()
         if self._output is not None:
