@@ -65,8 +65,7 @@ void bf_slots_put(BfSlots *slots, uint32_t number)
 {
     BfSlot *slot = bf_slot(slots, number);
 
-    slot->dirty = 0;
-    slot->sweep = 0;
+    assert(!slot->dirty);
     slot->next = slots->free;
     slots->free = number;
     slots->used--;

@@ -48,6 +48,8 @@ void bf_slots_release(BfSlots *slots);
  * refuses it.
  */
 uint32_t bf_slots_take(BfSlots *slots, uint64_t block);
+
+/* Give back a slot of which nothing is dirty any more. */
 void bf_slots_put(BfSlots *slots, uint32_t number);
 
 void bf_slots_clear(BfSlots *slots);
