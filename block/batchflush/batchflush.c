@@ -15,8 +15,6 @@
 #include "qemu/module.h"
 #include "qemu/units.h"
 #include "qobject/qdict.h"
-#include "system/cpu-timers.h"
-#include "system/qtest.h"
 
 #include "batchflush.h"
 #include "trace.h"
@@ -28,50 +26,10 @@ BDRVBatchflushState *batchflush_state(BlockDriverState *bs)
     return bs->drv == &bdrv_batchflush ? bs->opaque : NULL;
 }
 
-/*
- * With icount and qtest the guest's time is simulated, and ours has to
- * be the same.  QEMU_CLOCK_VIRTUAL is of no use in the tools, where it
- * is the host's wall clock and may go back.
- *
- * "-blockdev" opens us before QEMU knows its accelerator, so in a
- * machine this can only be settled when it runs.  Until then no times
- * are served, and the virtual clock, at 0, is not ahead of any other.
- */
-static void settle_clock(BDRVBatchflushState *s)
+int64_t batchflush_node_flush_time(const BDRVBatchflushState *s)
 {
-    bool has_machine = s->vmstate;
-    bool simulated = icount_enabled() || qtest_enabled();
-
-    switch (s->params.clock) {
-    case BF_CLOCK_VIRTUAL:
-        s->clock = QEMU_CLOCK_VIRTUAL;
-        break;
-    case BF_CLOCK_REALTIME:
-        s->clock = QEMU_CLOCK_REALTIME;
-        break;
-    default:
-        s->clock = has_machine && (simulated || !s->running)
-            ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
-        break;
-    }
-}
-
-static void set_running(BDRVBatchflushState *s, bool running)
-{
-    s->running = running;
-    if (running) {
-        settle_clock(s);
-    }
-    batchflush_update_serving(s);
-}
-
-static void batchflush_vm_state_change(void *opaque, bool running,
-                                       RunState state)
-{
-    BDRVBatchflushState *s = opaque;
-
-    QEMU_LOCK_GUARD(&s->lock);
-    set_running(s, running);
+    return s->flush_time.sampled ? s->flush_time.value
+                                 : s->params.flush_latency_ns;
 }
 
 static bool open_store(BDRVBatchflushState *s, Error **errp)
@@ -98,47 +56,43 @@ static bool open_store(BDRVBatchflushState *s, Error **errp)
     return true;
 }
 
-/* Attaching the child drains us, so this has to come first. */
-static void init_waiting(BDRVBatchflushState *s)
+/* Behind the controller that is named, or one of its own. */
+static bool open_controller(BDRVBatchflushState *s, const char *id,
+                            Error **errp)
 {
-    qemu_mutex_init(&s->lock);
-    qemu_co_mutex_init(&s->medium);
-    qemu_co_queue_init(&s->room);
-    QTAILQ_INIT(&s->delays);
-    QSIMPLEQ_INIT(&s->joined);
-}
+    BatchflushController *c = id ? batchflush_controller_find(id, errp)
+                                 : batchflush_controller_new(NULL);
+    bool ok = c && batchflush_controller_attach(c, s, errp);
 
-static void init_model(BDRVBatchflushState *s)
-{
-    s->pass_through = bf_params_pass_through(&s->params);
-    bf_service_init(&s->service, &s->params);
-    bf_cache_init(&s->cache, &s->params);
-    bf_coordinator_init(&s->coordinator, &s->params);
-
-    /* The tools have no machine, and nothing that ever stops. */
-    s->vmstate = qemu_add_vm_change_state_handler(batchflush_vm_state_change,
-                                                  s);
-    settle_clock(s);
-    set_running(s, !s->vmstate || runstate_check(RUN_STATE_RUNNING));
+    if (c && !id) {
+        batchflush_controller_unref(c);
+    }
+    return ok;
 }
 
 static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
                            Error **errp)
 {
     BDRVBatchflushState *s = bs->opaque;
+    g_autofree char *controller = NULL;
     int ret;
 
     s->bs = bs;
-    init_waiting(s);
+    qemu_co_mutex_init(&s->medium);
     ret = bdrv_open_file_child(NULL, options, "file", bs, errp);
     if (ret < 0) {
         return ret;
     }
-    if (!batchflush_options_parse(options, &s->params, errp) ||
+    if (!batchflush_options_parse(options, &s->params, &controller, errp) ||
         !open_store(s, errp)) {
         return -EINVAL;
     }
-    init_model(s);
+    s->pass_through = bf_params_pass_through(&s->params);
+    if (!open_controller(s, controller, errp)) {
+        bf_store_free(s->store);
+        return -EINVAL;
+    }
+    bf_service_init(&s->service, &s->params);
 
     GRAPH_RDLOCK_GUARD_MAINLOOP();
     bs->supported_write_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA;
@@ -160,13 +114,10 @@ static void batchflush_close(BlockDriverState *bs)
                      "cache could not be written to its file and are lost",
                      bdrv_get_node_name(bs), lost);
     }
-    if (s->vmstate) {
-        qemu_del_vm_change_state_handler(s->vmstate);
-    }
+    batchflush_controller_detach(s);
     qemu_vfree(s->destage_buffer);
     bf_store_free(s->store);
     bf_service_destroy(&s->service);
-    qemu_mutex_destroy(&s->lock);
 }
 
 /* Refuse new values of options that are fixed while the node is open. */
@@ -186,13 +137,29 @@ static bool check_immutable(const BfParams *old, const BfParams *new,
     return true;
 }
 
+static bool check_controller(const BDRVBatchflushState *s, const char *id,
+                             Error **errp)
+{
+    const char *current = s->controller->id;
+
+    if (id && g_strcmp0(id, current)) {
+        error_setg(errp, "controller=%s cannot be set while the node is "
+                   "open; allowed is %s", id, current ?: "none");
+        return false;
+    }
+    return true;
+}
+
 static int batchflush_reopen_prepare(BDRVReopenState *state,
                                      BlockReopenQueue *queue, Error **errp)
 {
     BDRVBatchflushState *s = state->bs->opaque;
     g_autofree BfParams *params = g_new(BfParams, 1);
+    g_autofree char *controller = NULL;
 
-    if (!batchflush_options_parse(state->options, params, errp) ||
+    if (!batchflush_options_parse(state->options, params, &controller,
+                                  errp) ||
+        !check_controller(s, controller, errp) ||
         !check_immutable(&s->params, params, errp)) {
         return -EINVAL;
     }
@@ -205,12 +172,10 @@ static void batchflush_reopen_commit(BDRVReopenState *state)
     BDRVBatchflushState *s = state->bs->opaque;
     g_autofree BfParams *params = state->opaque;
 
-    WITH_QEMU_LOCK_GUARD(&s->lock) {
-        s->params = *params;
-        s->pass_through = bf_params_pass_through(params);
-        bf_coordinator_reconsider(&s->coordinator);
-        batchflush_wake_all(s);
-    }
+    QEMU_LOCK_GUARD(&s->controller->lock);
+    s->params = *params;
+    s->pass_through = bf_params_pass_through(params);
+    batchflush_controller_update(s);
 }
 
 static void batchflush_reopen_abort(BDRVReopenState *state)
@@ -218,24 +183,28 @@ static void batchflush_reopen_abort(BDRVReopenState *state)
     g_free(state->opaque);
 }
 
+/* Attaching the child drains us before there is a controller. */
+static void change_drained(BDRVBatchflushState *s, int change)
+{
+    BatchflushController *c = s->controller;
+
+    s->drained += change;
+    if (c) {
+        QEMU_LOCK_GUARD(&c->lock);
+        c->drained += change;
+        batchflush_update_serving(c);
+        batchflush_kick_destage(c);
+    }
+}
+
 static void batchflush_drain_begin(BlockDriverState *bs)
 {
-    BDRVBatchflushState *s = bs->opaque;
-
-    QEMU_LOCK_GUARD(&s->lock);
-    s->drained++;
-    batchflush_update_serving(s);
+    change_drained(bs->opaque, 1);
 }
 
 static void batchflush_drain_end(BlockDriverState *bs)
 {
-    BDRVBatchflushState *s = bs->opaque;
-
-    QEMU_LOCK_GUARD(&s->lock);
-    assert(s->drained > 0);
-    s->drained--;
-    batchflush_update_serving(s);
-    batchflush_kick_destage(s);
+    change_drained(bs->opaque, -1);
 }
 
 static void GRAPH_RDLOCK

@@ -14,17 +14,7 @@
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
 
-#include "batchflush.h"
-
-int64_t batchflush_now(const BDRVBatchflushState *s)
-{
-    return qemu_clock_get_ns(s->clock);
-}
-
-bool batchflush_serving(const BDRVBatchflushState *s)
-{
-    return s->running && !s->drained && !s->power.off;
-}
+#include "controller.h"
 
 /*
  * Whoever clears @waiting wakes the coroutine, so it is woken once.
@@ -36,7 +26,7 @@ static bool stop_waiting(BatchflushDelay *delay)
         return false;
     }
     delay->waiting = false;
-    QTAILQ_REMOVE(&delay->s->delays, delay, next);
+    QTAILQ_REMOVE(&delay->controller->delays, delay, next);
     return true;
 }
 
@@ -45,7 +35,7 @@ static void delay_timer_cb(void *opaque)
     BatchflushDelay *delay = opaque;
     bool wake;
 
-    WITH_QEMU_LOCK_GUARD(&delay->s->lock) {
+    WITH_QEMU_LOCK_GUARD(&delay->controller->lock) {
         wake = stop_waiting(delay);
     }
     if (wake) {
@@ -64,7 +54,7 @@ static void delay_timer_cb(void *opaque)
 static void arm(BatchflushDelay *delay, int64_t instant)
 {
     AioContext *ctx = qemu_get_current_aio_context();
-    QEMUClockType clock = delay->s->clock;
+    QEMUClockType clock = delay->controller->clock;
     bool in_main = ctx == qemu_get_aio_context();
 
     timer_init_full(&delay->loop_timer, NULL, clock, SCALE_NS, 0,
@@ -93,36 +83,36 @@ static void disarm(BatchflushDelay *delay)
     }
 }
 
-void coroutine_fn batchflush_co_park(BDRVBatchflushState *s,
+void coroutine_fn batchflush_co_park(BatchflushController *c,
                                      BatchflushDelay *delay,
                                      int64_t instant)
 {
     bool timed = instant != BF_NEVER;
 
     delay->co = qemu_coroutine_self();
-    delay->s = s;
+    delay->controller = c;
     delay->waiting = true;
-    QTAILQ_INSERT_TAIL(&s->delays, delay, next);
+    QTAILQ_INSERT_TAIL(&c->delays, delay, next);
     if (timed) {
         arm(delay, instant);
     }
-    qemu_mutex_unlock(&s->lock);
+    qemu_mutex_unlock(&c->lock);
 
     qemu_coroutine_yield();
 
     if (timed) {
         disarm(delay);
     }
-    qemu_mutex_lock(&s->lock);
+    qemu_mutex_lock(&c->lock);
 }
 
-void coroutine_fn batchflush_co_wait_until(BDRVBatchflushState *s,
+void coroutine_fn batchflush_co_wait_until(BatchflushController *c,
                                            int64_t instant)
 {
     BatchflushDelay delay;
 
-    if (batchflush_serving(s) && instant > batchflush_now(s)) {
-        batchflush_co_park(s, &delay, instant);
+    if (batchflush_serving(c) && instant > batchflush_now(c)) {
+        batchflush_co_park(c, &delay, instant);
     }
 }
 
@@ -133,24 +123,14 @@ void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay)
     }
 }
 
-void batchflush_wake_all(BDRVBatchflushState *s)
+void batchflush_wake_all(BatchflushController *c)
 {
     BatchflushDelay *delay;
 
-    while ((delay = QTAILQ_FIRST(&s->delays))) {
+    while ((delay = QTAILQ_FIRST(&c->delays))) {
         stop_waiting(delay);
         /* Not aio_co_wake(): it may enter the coroutine, which locks. */
         aio_co_schedule(qemu_coroutine_get_aio_context(delay->co),
                         delay->co);
-    }
-}
-
-void batchflush_update_serving(BDRVBatchflushState *s)
-{
-    bool serving = batchflush_serving(s);
-
-    bf_coordinator_hurry(&s->coordinator, !serving);
-    if (!serving) {
-        batchflush_wake_all(s);
     }
 }

@@ -47,51 +47,50 @@ int64_t batchflush_destage_instant(BDRVBatchflushState *s,
 static size_t next_run(BDRVBatchflushState *s, BfSweep *sweep,
                        uint64_t *offset)
 {
-    QEMU_LOCK_GUARD(&s->lock);
+    QEMU_LOCK_GUARD(&s->controller->lock);
     return bf_sweep_next(s->store, sweep, s->destage_buffer, RUN_MAX,
                          offset);
 }
 
 /* Called under @medium. */
 static int coroutine_fn GRAPH_RDLOCK
-write_runs(BlockDriverState *bs, BfSweep *sweep)
+write_runs(BDRVBatchflushState *s, BfSweep *sweep)
 {
-    BDRVBatchflushState *s = bs->opaque;
+    BdrvChild *child = s->bs->file;
     uint64_t offset;
     size_t bytes;
     int ret = 0;
 
     if (!s->destage_buffer) {
-        s->destage_buffer = qemu_try_blockalign(bs->file->bs, RUN_MAX);
+        s->destage_buffer = qemu_try_blockalign(child->bs, RUN_MAX);
         if (!s->destage_buffer) {
             return -ENOMEM;
         }
     }
     while (ret == 0 && (bytes = next_run(s, sweep, &offset))) {
-        ret = bdrv_co_pwrite(bs->file, offset, bytes, s->destage_buffer, 0);
+        ret = bdrv_co_pwrite(child, offset, bytes, s->destage_buffer, 0);
     }
     return ret;
 }
 
 int coroutine_fn GRAPH_RDLOCK
-batchflush_co_destage(BlockDriverState *bs, BfSweep *sweep, bool flush)
+batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, bool flush)
 {
-    BDRVBatchflushState *s = bs->opaque;
     int ret = 0;
 
     QEMU_LOCK_GUARD(&s->medium);
     if (sweep) {
-        ret = write_runs(bs, sweep);
+        ret = write_runs(s, sweep);
     }
     /*
      * Only a flushed child lets data leave the cache: a write that
      * failed late, as fsync reports it, can then be tried again.
      */
     if (ret == 0 && flush) {
-        ret = bdrv_co_flush(bs->file->bs);
+        ret = bdrv_co_flush(s->bs->file->bs);
     }
     if (ret < 0) {
-        QEMU_LOCK_GUARD(&s->lock);
+        QEMU_LOCK_GUARD(&s->controller->lock);
         s->destage_failures++;
         s->destage_error = ret;
     }
@@ -101,34 +100,34 @@ batchflush_co_destage(BlockDriverState *bs, BfSweep *sweep, bool flush)
 void coroutine_fn batchflush_co_sweep_done(BDRVBatchflushState *s,
                                            BfSweep *sweep, int ret)
 {
+    BatchflushController *c = s->controller;
+
     s->sweeps_open--;
     s->destaged_bytes += bf_store_sweep_done(s->store, sweep, ret == 0);
-    qemu_co_queue_restart_all(&s->room);
-    batchflush_kick_destage(s);
+    qemu_co_queue_restart_all(&c->room);
+    batchflush_kick_destage(c);
 }
 
-static bool wants_destage(BDRVBatchflushState *s)
+static bool wants_destage(BatchflushController *c)
 {
-    if (!s->store || s->power.off) {
-        return false;
-    }
-    if (!bf_cache_wants_destage(&s->cache, bf_store_used(s->store))) {
+    if (c->params.write_cache == BF_CACHE_NONE || c->power.off ||
+        !bf_cache_wants_destage(&c->cache, batchflush_controller_used(c))) {
         return false;
     }
     /* A drained node starts nothing by itself, but writers must end. */
-    return !s->drained || s->cache.stalled > 0;
+    return !c->drained || c->cache.stalled > 0;
 }
 
 /*
- * Destage one run.  Called with the lock held, which is released
+ * Destage one piece.  Called with the lock held, which is released
  * meanwhile.  Returns 0, or -errno, or -EAGAIN if there is nothing that
  * another sweep has not claimed.
  */
 static int coroutine_fn destage_one(BDRVBatchflushState *s)
 {
-    BlockDriverState *bs = s->bs;
-    uint64_t epoch = s->power.epoch;
-    int64_t now = batchflush_now(s);
+    BatchflushController *c = s->controller;
+    uint64_t epoch = c->power.epoch;
+    int64_t now = batchflush_now(c);
     BfSweep *sweep = bf_store_sweep(s->store, s->destage_from, RUN_MAX);
     int64_t done_at = now;
     int ret;
@@ -137,22 +136,22 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
         return -EAGAIN;
     }
     s->sweeps_open++;
-    if (batchflush_serving(s)) {
+    s->destage_from = bf_sweep_end(sweep);
+    if (batchflush_serving(c)) {
         done_at = batchflush_destage_instant(s, sweep, now);
     }
-    trace_batchflush_destage(bs, bf_sweep_bytes(sweep), done_at - now);
+    trace_batchflush_destage(s->bs, bf_sweep_bytes(sweep), done_at - now);
 
-    qemu_mutex_unlock(&s->lock);
+    qemu_mutex_unlock(&c->lock);
     WITH_GRAPH_RDLOCK_GUARD() {
-        ret = batchflush_co_destage(bs, sweep, false);
+        ret = batchflush_co_destage(s, sweep, false);
     }
-    qemu_mutex_lock(&s->lock);
+    qemu_mutex_lock(&c->lock);
 
-    batchflush_co_wait_until(s, done_at);
-    if (!bf_power_alive(&s->power, epoch)) {
+    batchflush_co_wait_until(c, done_at);
+    if (!bf_power_alive(&c->power, epoch)) {
         ret = -EIO;
     }
-    s->destage_from = bf_sweep_end(sweep);
     batchflush_co_sweep_done(s, sweep, ret);
     return ret;
 }
@@ -160,36 +159,47 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
 static void coroutine_fn background_entry(void *opaque)
 {
     BDRVBatchflushState *s = opaque;
+    BatchflushController *c = s->controller;
 
-    WITH_QEMU_LOCK_GUARD(&s->lock) {
+    WITH_QEMU_LOCK_GUARD(&c->lock) {
         /*
          * After a failure, wait for the next write or flush to try
          * again: a child that fails would keep us busy for ever.
          */
-        while (wants_destage(s) && destage_one(s) == 0) {
+        while (wants_destage(c) && destage_one(s) == 0) {
             continue;
         }
         s->destaging = false;
-        qemu_co_queue_restart_all(&s->room);
+        qemu_co_queue_restart_all(&c->room);
     }
     bdrv_dec_in_flight(s->bs);
 }
 
-void batchflush_kick_destage(BDRVBatchflushState *s)
+static void start_destage(BDRVBatchflushState *s)
 {
     AioContext *ctx = bdrv_get_aio_context(s->bs);
-    Coroutine *co;
+    Coroutine *co = qemu_coroutine_create(background_entry, s);
 
-    if (s->destaging || !wants_destage(s)) {
-        return;
-    }
     s->destaging = true;
     bdrv_inc_in_flight(s->bs);
-    co = qemu_coroutine_create(background_entry, s);
     if (qemu_in_coroutine()) {
         /* Enters it once we yield, with the lock released. */
         aio_co_enter(ctx, co);
     } else {
         aio_co_schedule(ctx, co);
+    }
+}
+
+void batchflush_kick_destage(BatchflushController *c)
+{
+    BDRVBatchflushState *s;
+
+    if (!wants_destage(c)) {
+        return;
+    }
+    QLIST_FOREACH(s, &c->nodes, next) {
+        if (!s->destaging && bf_store_used(s->store) > 0) {
+            start_destage(s);
+        }
     }
 }

@@ -6,6 +6,9 @@
  * (BlockDriver.supports_concurrent_flush), so this is where concurrent
  * flushes meet.  What it leaves to us: BDRV_O_NO_FLUSH, and flushing
  * the child.
+ *
+ * The lock is held on entry and on return of every function here that
+ * takes a job, and released while it waits.
  */
 
 #include "qemu/osdep.h"
@@ -15,17 +18,65 @@
 #include "batchflush.h"
 #include "trace.h"
 
-/* What a flush of the hardware has to do, fixed when it begins. */
-typedef struct FlushJob {
-    BfFlight flight;
-    uint64_t epoch;
+/* What a flush of the hardware has to do on one disk. */
+typedef struct FlushPart {
+    BDRVBatchflushState *s;
+    BfFlight flight;            /* as this disk sees it */
     BfSweep *sweep;             /* what it drains, or NULL */
     uint64_t dirty_bytes;
     bool drains;                /* it moves dirty data to the child */
     bool clean;                 /* it found nothing to do */
-    int64_t done_at;
-    uint64_t failures;          /* of destage, so far */
+    bool served;                /* its time was served */
+    int64_t done_at;            /* when the model has it durable */
+    int64_t durable_at;         /* and when it was */
+    uint64_t failures;          /* of destage, when it began */
+    int ret;
+} FlushPart;
+
+typedef struct FlushJob {
+    BatchflushController *controller;
+    BfFlight flight;
+    uint64_t epoch;
+    FlushPart *parts;           /* one per disk of its members */
+    unsigned n_parts;
+    FlushPart single;           /* the usual case needs no allocation */
 } FlushJob;
+
+static void job_init(FlushJob *job, BatchflushController *c)
+{
+    *job = (FlushJob) { .controller = c, .epoch = c->power.epoch };
+    job->parts = c->n_nodes > 1 ? g_new0(FlushPart, c->n_nodes)
+                                : &job->single;
+}
+
+static void job_destroy(FlushJob *job)
+{
+    if (job->parts != &job->single) {
+        g_free(job->parts);
+    }
+}
+
+static FlushPart *job_part(FlushJob *job, const BDRVBatchflushState *s)
+{
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        if (job->parts[i].s == s) {
+            return &job->parts[i];
+        }
+    }
+    return NULL;
+}
+
+static void job_add(FlushJob *job, BDRVBatchflushState *s,
+                    int64_t arrived_at)
+{
+    FlushPart *part = job_part(job, s);
+
+    if (!part) {
+        part = &job->parts[job->n_parts++];
+        *part = (FlushPart) { .s = s, .flight.arrived_at = arrived_at };
+    }
+    part->flight.members++;
+}
 
 /*
  * A battery-backed cache acknowledges a flush without draining.  Not
@@ -35,15 +86,20 @@ typedef struct FlushJob {
  */
 static bool drains(const BDRVBatchflushState *s)
 {
+    if (!s->store || s->controller->power.off) {
+        return false;
+    }
     return s->params.write_cache == BF_CACHE_VOLATILE ||
-           (s->store && !batchflush_serving(s));
+           !batchflush_serving(s->controller);
 }
 
-static bool is_clean(const BDRVBatchflushState *s, const FlushJob *job)
+static bool is_clean(const FlushPart *part)
 {
+    const BDRVBatchflushState *s = part->s;
+
     switch (s->params.write_cache) {
     case BF_CACHE_VOLATILE:
-        return !job->sweep && s->sweeps_open == 0;
+        return !part->sweep && s->sweeps_open == 0;
     case BF_CACHE_BATTERY:
         return bf_store_used(s->store) == 0;
     default:
@@ -52,84 +108,141 @@ static bool is_clean(const BDRVBatchflushState *s, const FlushJob *job)
 }
 
 /* Take the snapshot: what was completed until now, this flush covers. */
-static void flush_begin(BDRVBatchflushState *s, FlushJob *job)
+static void part_begin(FlushPart *part, int64_t now)
 {
-    int64_t now = job->flight.began_at;
+    BDRVBatchflushState *s = part->s;
 
-    job->epoch = s->power.epoch;
-    job->failures = s->destage_failures;
-    job->done_at = now;
-    job->drains = drains(s);
-    if (job->drains) {
-        job->sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
+    part->flight.began_at = now;
+    part->failures = s->destage_failures;
+    part->done_at = now;
+    part->drains = drains(s);
+    if (part->drains) {
+        part->sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
     }
-    job->clean = is_clean(s, job);
-    if (job->sweep) {
-        job->dirty_bytes = bf_sweep_bytes(job->sweep);
+    part->clean = is_clean(part);
+    if (part->sweep) {
+        part->dirty_bytes = bf_sweep_bytes(part->sweep);
         s->sweeps_open++;
     }
-    if (batchflush_serving(s)) {
-        if (job->sweep) {
-            batchflush_destage_instant(s, job->sweep, now);
+    part->served = batchflush_serving(s->controller);
+    if (part->served) {
+        if (part->sweep) {
+            batchflush_destage_instant(s, part->sweep, now);
         }
-        job->done_at = bf_service_flush(&s->service, now, job->clean);
+        part->done_at = bf_service_flush(&s->service, now, part->clean);
     }
-    trace_batchflush_flush_begin(s->bs, job->flight.members,
-                                 job->dirty_bytes,
-                                 now - job->flight.arrived_at,
-                                 job->done_at - now);
+    trace_batchflush_flush_begin(s->bs, part->flight.members,
+                                 part->dirty_bytes,
+                                 now - part->flight.arrived_at,
+                                 part->done_at - now);
 }
 
-/* Move the data; the time it takes to the guest is the model's. */
-static int coroutine_fn GRAPH_RDLOCK
-flush_medium(BlockDriverState *bs, const FlushJob *job)
+/*
+ * Move the data; the time that takes to the guest is the model's.
+ * Called without the lock.
+ */
+static int coroutine_fn GRAPH_RDLOCK part_move(const FlushPart *part)
 {
-    BDRVBatchflushState *s = bs->opaque;
-    bool child_flush = !(bs->open_flags & BDRV_O_NO_FLUSH);
+    BDRVBatchflushState *s = part->s;
+    bool child_flush = !(s->bs->open_flags & BDRV_O_NO_FLUSH);
 
     if (!s->store) {
-        return child_flush ? bdrv_co_flush(bs->file->bs) : 0;
+        return child_flush ? bdrv_co_flush(s->bs->file->bs) : 0;
     }
-    return job->drains ? batchflush_co_destage(bs, job->sweep, child_flush)
-                       : 0;
+    return part->drains
+        ? batchflush_co_destage(s, part->sweep, child_flush) : 0;
 }
 
-/* Called with the lock held, which is released meanwhile. */
-static int coroutine_fn GRAPH_RDLOCK
-flush_run(BlockDriverState *bs, FlushJob *job)
+static void coroutine_fn GRAPH_RDLOCK job_move(FlushJob *job)
 {
-    BDRVBatchflushState *s = bs->opaque;
-    int ret;
+    BatchflushController *c = job->controller;
 
-    flush_begin(s, job);
-    qemu_mutex_unlock(&s->lock);
-    ret = flush_medium(bs, job);
-    qemu_mutex_lock(&s->lock);
-    batchflush_co_wait_until(s, job->done_at);
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        FlushPart *part = &job->parts[i];
 
-    if (!bf_power_alive(&s->power, job->epoch)) {
-        return -EIO;
+        qemu_mutex_unlock(&c->lock);
+        part->ret = part_move(part);
+        qemu_mutex_lock(&c->lock);
+        part->durable_at = MAX(part->done_at, batchflush_now(c));
     }
-    /* A sweep that was under way when we began held data we cover. */
-    if (ret == 0 && s->store && s->destage_failures != job->failures) {
-        return s->destage_error;
-    }
-    return ret;
 }
 
-static void coroutine_fn flush_account(BDRVBatchflushState *s,
-                                       const FlushJob *job, int ret)
+static void part_end(const FlushJob *job, FlushPart *part)
 {
-    BfOutcome outcome = ret < 0 ? BF_OUTCOME_FAILED
-                      : job->clean ? BF_OUTCOME_CLEAN : BF_OUTCOME_DURABLE;
-    int64_t now = batchflush_now(s);
+    BDRVBatchflushState *s = part->s;
 
-    bf_coordinator_end(&s->coordinator, now, &job->flight,
-                       job->dirty_bytes, outcome);
-    trace_batchflush_flush_end(s->bs, job->flight.members,
-                               now - job->flight.began_at, ret);
-    if (s->leader) {
-        batchflush_co_unpark(s->leader);
+    if (!bf_power_alive(&job->controller->power, job->epoch)) {
+        part->ret = -EIO;
+    } else if (part->ret == 0 && s->destage_failures != part->failures) {
+        /* A sweep that was under way when we began held data we cover. */
+        part->ret = s->destage_error;
+    }
+}
+
+/* A flush whose time was not served says nothing about flush times. */
+static BfOutcome outcome_of(int ret, bool clean, bool served)
+{
+    if (ret < 0) {
+        return BF_OUTCOME_FAILED;
+    }
+    return clean || !served ? BF_OUTCOME_CLEAN : BF_OUTCOME_DURABLE;
+}
+
+static void part_account(FlushPart *part)
+{
+    BDRVBatchflushState *s = part->s;
+    BfOutcome outcome = outcome_of(part->ret, part->clean, part->served);
+    int64_t took = part->durable_at - part->flight.began_at;
+
+    if (outcome == BF_OUTCOME_DURABLE) {
+        bf_average_add(&s->flush_time, took);
+    }
+    s->flush_stats.joined += part->flight.members - 1;
+    bf_flush_stats_add(&s->flush_stats, &part->flight, part->durable_at,
+                       part->dirty_bytes, outcome);
+    trace_batchflush_flush_end(s->bs, part->flight.members, took, part->ret);
+}
+
+static void coroutine_fn job_account(FlushJob *job)
+{
+    BatchflushController *c = job->controller;
+    uint64_t dirty_bytes = 0;
+    bool clean = true;
+    bool served = true;
+    int ret = 0;
+
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        FlushPart *part = &job->parts[i];
+
+        part_account(part);
+        dirty_bytes += part->dirty_bytes;
+        clean &= part->clean;
+        served &= part->served;
+        ret = ret ?: part->ret;
+    }
+    bf_coordinator_end(&c->coordinator, batchflush_now(c), &job->flight,
+                       dirty_bytes, outcome_of(ret, clean, served));
+    if (c->leader) {
+        batchflush_co_unpark(c->leader);
+    }
+}
+
+/* Begin, move the data, and wait until it is durable everywhere. */
+static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
+{
+    BatchflushController *c = job->controller;
+    int64_t done_at = job->flight.began_at;
+
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        part_begin(&job->parts[i], job->flight.began_at);
+        done_at = MAX(done_at, job->parts[i].done_at);
+    }
+    job_move(job);
+    batchflush_co_wait_until(c, done_at);
+
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        part_end(job, &job->parts[i]);
+        job->parts[i].served &= batchflush_now(c) >= done_at;
     }
 }
 
@@ -153,7 +266,7 @@ static void coroutine_fn bookkeeping_entry(void *opaque)
     g_autofree Bookkeeping *work = opaque;
     BDRVBatchflushState *s = work->s;
 
-    WITH_QEMU_LOCK_GUARD(&s->lock) {
+    WITH_QEMU_LOCK_GUARD(&s->controller->lock) {
         bookkeeping_run(s, work->sweep, work->ret);
     }
     bdrv_dec_in_flight(s->bs);
@@ -165,125 +278,146 @@ static void coroutine_fn bookkeeping_entry(void *opaque)
  * virtual clock it takes no time anyway, and a coroutine of its own
  * would run at a moment that depends on the host.
  */
-static void coroutine_fn flush_bookkeeping(BDRVBatchflushState *s,
-                                           const FlushJob *job, int ret)
+static void coroutine_fn part_bookkeeping(const FlushPart *part)
 {
+    BDRVBatchflushState *s = part->s;
+    BatchflushController *c = s->controller;
     Bookkeeping *work;
 
-    if (!job->sweep) {
+    if (!part->sweep) {
         return;
     }
-    if (s->clock == QEMU_CLOCK_VIRTUAL || !batchflush_serving(s)) {
-        bookkeeping_run(s, job->sweep, ret);
+    if (c->clock == QEMU_CLOCK_VIRTUAL || !batchflush_serving(c)) {
+        bookkeeping_run(s, part->sweep, part->ret);
         return;
     }
     work = g_new(Bookkeeping, 1);
-    *work = (Bookkeeping) { .s = s, .sweep = job->sweep, .ret = ret };
+    *work = (Bookkeeping) { .s = s, .sweep = part->sweep, .ret = part->ret };
     bdrv_inc_in_flight(s->bs);
     aio_co_schedule(qemu_get_current_aio_context(),
                     qemu_coroutine_create(bookkeeping_entry, work));
 }
 
-static void coroutine_fn complete_members(BatchflushMembers *members,
-                                          int ret)
+static void coroutine_fn complete_members(FlushJob *job,
+                                          BatchflushMembers *members)
 {
     BatchflushMember *member, *next;
 
     /* A member is gone once it is woken. */
     QSIMPLEQ_FOREACH_SAFE(member, members, next, next) {
-        member->ret = ret;
+        member->ret = job_part(job, member->s)->ret;
         aio_co_wake(member->co);
     }
 }
 
-/* The three roles are called, and return, with the lock held. */
-
-static int coroutine_fn GRAPH_RDLOCK flush_alone(BlockDriverState *bs)
+/* The rest, once its members are completed.  Returns @s's result. */
+static int coroutine_fn job_finish(FlushJob *job,
+                                   const BDRVBatchflushState *s)
 {
-    BDRVBatchflushState *s = bs->opaque;
-    FlushJob job = {};
-    int ret;
+    int ret = job_part(job, s)->ret;
 
-    bf_coordinator_begin_alone(&s->coordinator, batchflush_now(s),
-                               &job.flight);
-    ret = flush_run(bs, &job);
-    flush_account(s, &job, ret);
-    flush_bookkeeping(s, &job, ret);
+    job_account(job);
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        part_bookkeeping(&job->parts[i]);
+    }
+    job_destroy(job);
     return ret;
 }
 
-static void coroutine_fn wait_for_company(BDRVBatchflushState *s)
+static int coroutine_fn GRAPH_RDLOCK flush_alone(BDRVBatchflushState *s,
+                                                 int64_t now)
+{
+    BatchflushController *c = s->controller;
+    FlushJob job;
+
+    job_init(&job, c);
+    job_add(&job, s, now);
+    bf_coordinator_begin_alone(&c->coordinator, now, &job.flight);
+    job_run(&job);
+    return job_finish(&job, s);
+}
+
+static void coroutine_fn wait_for_company(BatchflushController *c)
 {
     BatchflushDelay delay;
 
     for (;;) {
-        int64_t now = batchflush_now(s);
-        int64_t begin_at = bf_coordinator_begin_at(&s->coordinator, now);
+        int64_t now = batchflush_now(c);
+        int64_t begin_at = bf_coordinator_begin_at(&c->coordinator, now);
 
         if (begin_at <= now) {
             return;
         }
-        s->leader = &delay;
-        batchflush_co_park(s, &delay, begin_at);
-        s->leader = NULL;
+        c->leader = &delay;
+        batchflush_co_park(c, &delay, begin_at);
+        c->leader = NULL;
     }
 }
 
-static int coroutine_fn GRAPH_RDLOCK flush_lead(BlockDriverState *bs)
+static int coroutine_fn GRAPH_RDLOCK flush_lead(BDRVBatchflushState *s,
+                                                int64_t now)
 {
-    BDRVBatchflushState *s = bs->opaque;
+    BatchflushController *c = s->controller;
     BatchflushMembers members = QSIMPLEQ_HEAD_INITIALIZER(members);
-    FlushJob job = {};
-    int ret;
+    BatchflushMember *member;
+    uint64_t epoch = c->power.epoch;
+    FlushJob job;
 
-    wait_for_company(s);
-    bf_coordinator_begin(&s->coordinator, batchflush_now(s), &job.flight);
-    QSIMPLEQ_CONCAT(&members, &s->joined);
-    ret = s->power.off ? -EIO : flush_run(bs, &job);
-    complete_members(&members, ret);
-    flush_account(s, &job, ret);
-    flush_bookkeeping(s, &job, ret);
-    return ret;
+    wait_for_company(c);
+    job_init(&job, c);
+    job.epoch = epoch;
+    job_add(&job, s, now);
+    bf_coordinator_begin(&c->coordinator, batchflush_now(c), &job.flight);
+    QSIMPLEQ_CONCAT(&members, &c->joined);
+    QSIMPLEQ_FOREACH(member, &members, next) {
+        job_add(&job, member->s, member->arrived_at);
+    }
+    job_run(&job);
+    complete_members(&job, &members);
+    return job_finish(&job, s);
 }
 
-static int coroutine_fn flush_join(BlockDriverState *bs)
+static int coroutine_fn flush_join(BDRVBatchflushState *s, int64_t now)
 {
-    BDRVBatchflushState *s = bs->opaque;
-    BatchflushMember self = { .co = qemu_coroutine_self() };
-    int64_t now = batchflush_now(s);
+    BatchflushController *c = s->controller;
+    BatchflushMember self = {
+        .s = s,
+        .co = qemu_coroutine_self(),
+        .arrived_at = now,
+    };
 
-    QSIMPLEQ_INSERT_TAIL(&s->joined, &self, next);
-    if (s->leader && bf_coordinator_begin_at(&s->coordinator, now) <= now) {
-        batchflush_co_unpark(s->leader);
+    QSIMPLEQ_INSERT_TAIL(&c->joined, &self, next);
+    if (c->leader && bf_coordinator_begin_at(&c->coordinator, now) <= now) {
+        batchflush_co_unpark(c->leader);
     }
-    qemu_mutex_unlock(&s->lock);
+    qemu_mutex_unlock(&c->lock);
     qemu_coroutine_yield();
-    qemu_mutex_lock(&s->lock);
+    qemu_mutex_lock(&c->lock);
     return self.ret;
 }
 
 int coroutine_fn batchflush_co_flush(BlockDriverState *bs)
 {
     BDRVBatchflushState *s = bs->opaque;
+    BatchflushController *c = s->controller;
+    int64_t now;
     BfRole role;
-    int ret = -EIO;
 
-    QEMU_LOCK_GUARD(&s->lock);
-    if (s->power.off) {
+    QEMU_LOCK_GUARD(&c->lock);
+    if (c->power.off) {
         return -EIO;
     }
-    role = bf_coordinator_arrive(&s->coordinator, batchflush_now(s));
+    now = batchflush_now(c);
+    s->flush_stats.arrivals++;
+    role = bf_coordinator_arrive(&c->coordinator, now);
     trace_batchflush_flush_arrive(bs, role);
     switch (role) {
     case BF_ROLE_ALONE:
-        ret = flush_alone(bs);
-        break;
+        return flush_alone(s, now);
     case BF_ROLE_LEAD:
-        ret = flush_lead(bs);
-        break;
+        return flush_lead(s, now);
     case BF_ROLE_JOIN:
-        ret = flush_join(bs);
-        break;
+        return flush_join(s, now);
     }
-    return ret;
+    g_assert_not_reached();
 }

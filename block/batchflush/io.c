@@ -24,17 +24,19 @@ typedef struct Request {
 /* Called with the lock held.  Returns -EIO while the power is off. */
 static int request_begin(BDRVBatchflushState *s, Request *req)
 {
-    *req = (Request) { .s = s, .epoch = s->power.epoch };
-    return s->power.off ? -EIO : 0;
+    const BfPower *power = &s->controller->power;
+
+    *req = (Request) { .s = s, .epoch = power->epoch };
+    return power->off ? -EIO : 0;
 }
 
 /* Ask the model when it is done.  Called with the lock held. */
 static void request_time(Request *req, BfOp op, uint64_t bytes)
 {
     BDRVBatchflushState *s = req->s;
-    int64_t now = batchflush_now(s);
+    int64_t now = batchflush_now(s->controller);
 
-    req->done_at = batchflush_serving(s)
+    req->done_at = batchflush_serving(s->controller)
         ? bf_service_request(&s->service, now, op, bytes) : now;
 }
 
@@ -44,18 +46,20 @@ static void request_time(Request *req, BfOp op, uint64_t bytes)
  */
 static int coroutine_fn request_end(Request *req, int ret)
 {
-    BDRVBatchflushState *s = req->s;
+    BatchflushController *c = req->s->controller;
 
-    batchflush_co_wait_until(s, req->done_at);
-    return bf_power_alive(&s->power, req->epoch) ? ret : -EIO;
+    batchflush_co_wait_until(c, req->done_at);
+    return bf_power_alive(&c->power, req->epoch) ? ret : -EIO;
 }
 
 /* A completed write: what the next flush has to cover. */
 static int coroutine_fn request_end_write(Request *req, int ret)
 {
+    BatchflushController *c = req->s->controller;
+
     ret = request_end(req, ret);
     if (ret == 0) {
-        bf_coordinator_write(&req->s->coordinator, batchflush_now(req->s));
+        bf_coordinator_write(&c->coordinator, batchflush_now(c));
     }
     return ret;
 }
@@ -99,15 +103,16 @@ read_holes(BlockDriverState *bs, uint64_t offset, uint64_t bytes,
            QEMUIOVector *qiov, size_t qiov_offset, uint64_t hole)
 {
     BDRVBatchflushState *s = bs->opaque;
+    QemuMutex *lock = &s->controller->lock;
     int ret;
 
     for (;;) {
         uint64_t copied;
 
-        qemu_mutex_unlock(&s->lock);
+        qemu_mutex_unlock(lock);
         ret = bdrv_co_preadv_part(bs->file, offset, hole, qiov, qiov_offset,
                                   0);
-        qemu_mutex_lock(&s->lock);
+        qemu_mutex_lock(lock);
         offset += hole;
         bytes -= hole;
         qiov_offset += hole;
@@ -136,12 +141,12 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
     Request req;
     int ret;
 
-    if (s->pass_through && !qatomic_read(&s->power.off)) {
+    if (s->pass_through && !qatomic_read(&s->controller->power.off)) {
         return bdrv_co_preadv_part(bs->file, offset, bytes, qiov,
                                    qiov_offset, flags);
     }
 
-    QEMU_LOCK_GUARD(&s->lock);
+    QEMU_LOCK_GUARD(&s->controller->lock);
     ret = request_begin(s, &req);
     if (ret < 0) {
         return ret;
@@ -160,7 +165,9 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
 static bool fits(const BDRVBatchflushState *s, uint64_t offset,
                  uint64_t bytes)
 {
-    return bf_cache_fits(&s->cache, bf_store_used(s->store),
+    const BatchflushController *c = s->controller;
+
+    return bf_cache_fits(&c->cache, batchflush_controller_used(c),
                          bf_store_room_for(s->store, offset, bytes));
 }
 
@@ -172,16 +179,18 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
                                       uint64_t bytes)
 {
     BDRVBatchflushState *s = req->s;
+    BatchflushController *c = s->controller;
     uint64_t failures = s->destage_failures;
-    int64_t since = batchflush_now(s);
+    int64_t since = batchflush_now(c);
+    int64_t waited;
     int ret = 0;
 
     if (fits(s, offset, bytes)) {
         return 0;
     }
-    bf_cache_stall_begin(&s->cache);
+    bf_cache_stall_begin(&c->cache);
     while (!fits(s, offset, bytes)) {
-        if (!bf_power_alive(&s->power, req->epoch)) {
+        if (!bf_power_alive(&c->power, req->epoch)) {
             ret = -EIO;
             break;
         }
@@ -189,11 +198,14 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
             ret = s->destage_error;
             break;
         }
-        batchflush_kick_destage(s);
-        qemu_co_queue_wait(&s->room, &s->lock);
+        batchflush_kick_destage(c);
+        qemu_co_queue_wait(&c->room, &c->lock);
     }
-    bf_cache_stall_end(&s->cache, batchflush_now(s) - since);
-    trace_batchflush_stall(s->bs, bytes, batchflush_now(s) - since, ret);
+    waited = batchflush_now(c) - since;
+    bf_cache_stall_end(&c->cache, waited);
+    s->stalls++;
+    s->stall_ns += waited;
+    trace_batchflush_stall(s->bs, bytes, waited, ret);
     return ret;
 }
 
@@ -209,8 +221,9 @@ static int coroutine_fn write_cached(Request *req, uint64_t offset,
     }
     bf_store_write(s->store, offset, bytes, qiov->iov, qiov->niov,
                    qiov_offset);
+    s->dirty_max = MAX(s->dirty_max, bf_store_dirty(s->store));
     request_time(req, BF_OP_CACHE, bytes);
-    batchflush_kick_destage(s);
+    batchflush_kick_destage(s->controller);
     return request_end_write(req, 0);
 }
 
@@ -252,20 +265,21 @@ static int coroutine_fn GRAPH_RDLOCK
 change_behind_cache(const MediumChange *change, MediumChangeFunc func)
 {
     BDRVBatchflushState *s = change->bs->opaque;
+    BatchflushController *c = s->controller;
     uint64_t last_write = bf_store_last_write(s->store);
     int ret;
 
-    qemu_mutex_unlock(&s->lock);
-    qemu_co_mutex_lock(&s->medium);
-    ret = func(change);
-    qemu_mutex_lock(&s->lock);
-    if (ret == 0) {
-        bf_store_drop(s->store, change->offset, change->bytes, last_write);
-        qemu_co_queue_restart_all(&s->room);
+    qemu_mutex_unlock(&c->lock);
+    WITH_QEMU_LOCK_GUARD(&s->medium) {
+        ret = func(change);
+        if (ret == 0) {
+            QEMU_LOCK_GUARD(&c->lock);
+            bf_store_drop(s->store, change->offset, change->bytes,
+                          last_write);
+            qemu_co_queue_restart_all(&c->room);
+        }
     }
-    qemu_mutex_unlock(&s->lock);
-    qemu_co_mutex_unlock(&s->medium);
-    qemu_mutex_lock(&s->lock);
+    qemu_mutex_lock(&c->lock);
     return ret;
 }
 
@@ -281,9 +295,9 @@ change_medium(Request *req, const MediumChange *change,
     if (s->store) {
         ret = change_behind_cache(change, func);
     } else {
-        qemu_mutex_unlock(&s->lock);
+        qemu_mutex_unlock(&s->controller->lock);
         ret = func(change);
-        qemu_mutex_lock(&s->lock);
+        qemu_mutex_lock(&s->controller->lock);
     }
     return request_end_write(req, ret);
 }
@@ -305,11 +319,11 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     Request req;
     int ret;
 
-    if (s->pass_through && !qatomic_read(&s->power.off)) {
+    if (s->pass_through && !qatomic_read(&s->controller->power.off)) {
         return change_write(&change);
     }
 
-    QEMU_LOCK_GUARD(&s->lock);
+    QEMU_LOCK_GUARD(&s->controller->lock);
     ret = request_begin(s, &req);
     if (ret < 0) {
         return ret;
@@ -329,7 +343,7 @@ change_request(const MediumChange *change, MediumChangeFunc func)
     Request req;
     int ret;
 
-    QEMU_LOCK_GUARD(&s->lock);
+    QEMU_LOCK_GUARD(&s->controller->lock);
     ret = request_begin(s, &req);
     if (ret < 0) {
         return ret;
@@ -368,10 +382,10 @@ batchflush_co_truncate(BlockDriverState *bs, int64_t offset, bool exact,
     QEMU_LOCK_GUARD(&s->medium);
     ret = bdrv_co_truncate(bs->file, offset, exact, prealloc, flags, errp);
     if (ret == 0 && s->store) {
-        QEMU_LOCK_GUARD(&s->lock);
+        QEMU_LOCK_GUARD(&s->controller->lock);
         bf_store_drop(s->store, keep, INT64_MAX - BF_BLOCK_SIZE - keep,
                       UINT64_MAX);
-        qemu_co_queue_restart_all(&s->room);
+        qemu_co_queue_restart_all(&s->controller->room);
     }
     return ret;
 }
@@ -386,7 +400,7 @@ batchflush_co_block_status(BlockDriverState *bs, BATCHFLUSH_STATUS_WANT want,
     bool cached = false;
 
     if (s->store) {
-        QEMU_LOCK_GUARD(&s->lock);
+        QEMU_LOCK_GUARD(&s->controller->lock);
         cached = bf_store_lookup(s->store, offset, bytes, &run);
     }
     *pnum = run;

@@ -10,6 +10,7 @@
 #include "model/profile.h"
 
 #define OPTION_PROFILE "profile"
+#define OPTION_CONTROLLER "controller"
 
 /*
  * All are declared as strings: the model parses them, so that a value
@@ -19,7 +20,7 @@ static QemuOptsList *option_list;
 
 static QemuOptsList *make_option_list(void)
 {
-    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 2) *
+    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 3) *
                                    sizeof(list->desc[0]));
 
     list->name = "batchflush";
@@ -29,8 +30,13 @@ static QemuOptsList *make_option_list(void)
         .type = QEMU_OPT_STRING,
         .help = "storage class that supplies the defaults",
     };
+    list->desc[1] = (QemuOptDesc) {
+        .name = OPTION_CONTROLLER,
+        .type = QEMU_OPT_STRING,
+        .help = "batchflush-controller object that the disk is behind",
+    };
     for (size_t i = 0; i < bf_options_count; i++) {
-        list->desc[i + 1] = (QemuOptDesc) {
+        list->desc[i + 2] = (QemuOptDesc) {
             .name = bf_options[i].name,
             .type = QEMU_OPT_STRING,
             .help = bf_options[i].help,
@@ -83,7 +89,8 @@ static bool apply_options(QemuOpts *opts, BfParams *params, char **error)
     return true;
 }
 
-bool batchflush_options_parse(QDict *options, BfParams *params, Error **errp)
+bool batchflush_options_parse(QDict *options, BfParams *params,
+                              char **controller, Error **errp)
 {
     QemuOpts *opts = qemu_opts_create(option_list, NULL, 0, &error_abort);
     g_autofree char *error = NULL;
@@ -97,6 +104,7 @@ bool batchflush_options_parse(QDict *options, BfParams *params, Error **errp)
         if (!ok) {
             error_setg(errp, "%s", error);
         }
+        *controller = g_strdup(qemu_opt_get(opts, OPTION_CONTROLLER));
     }
     qemu_opts_del(opts);
     return ok;

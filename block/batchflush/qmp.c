@@ -28,29 +28,46 @@ static BDRVBatchflushState *find_node(const char *node_name, Error **errp)
     return s;
 }
 
+/* The disks of a controller have one power supply and one cache. */
+static uint64_t lose_caches(BatchflushController *c)
+{
+    BDRVBatchflushState *s;
+    uint64_t lost = 0;
+
+    QLIST_FOREACH(s, &c->nodes, next) {
+        if (s->store && !bf_power_cache_survives(&c->params)) {
+            lost += bf_store_dirty(s->store);
+            bf_store_drop_all(s->store);
+        }
+    }
+    return lost;
+}
+
 void qmp_batchflush_power_cut(const char *node_name, Error **errp)
 {
     BDRVBatchflushState *s = find_node(node_name, errp);
-    uint64_t lost = 0;
+    BatchflushController *c;
+    uint64_t lost;
 
     if (!s) {
         return;
     }
-    WITH_QEMU_LOCK_GUARD(&s->lock) {
-        if (!bf_power_cut(&s->power)) {
+    c = s->controller;
+    WITH_QEMU_LOCK_GUARD(&c->lock) {
+        if (!bf_power_cut(&c->power)) {
             error_setg(errp, "the power of node '%s' is already cut",
                        node_name);
             return;
         }
-        if (s->store && !bf_power_cache_survives(&s->params)) {
-            lost = bf_store_dirty(s->store);
-            bf_store_drop_all(s->store);
-        }
-        batchflush_update_serving(s);
+        lost = lose_caches(c);
+        batchflush_update_serving(c);
     }
-    /* Stalled writers find the power off and fail. */
-    qemu_co_enter_all(&s->room, &s->lock);
     trace_batchflush_power_cut(s->bs, lost);
+
+    /* Stalled writers find the power off and fail. */
+    qemu_mutex_lock(&c->lock);
+    qemu_co_enter_all(&c->room, &c->lock);
+    qemu_mutex_unlock(&c->lock);
 }
 
 void qmp_batchflush_power_restore(const char *node_name, Error **errp)
@@ -60,13 +77,13 @@ void qmp_batchflush_power_restore(const char *node_name, Error **errp)
     if (!s) {
         return;
     }
-    WITH_QEMU_LOCK_GUARD(&s->lock) {
-        if (!bf_power_restore(&s->power)) {
+    WITH_QEMU_LOCK_GUARD(&s->controller->lock) {
+        if (!bf_power_restore(&s->controller->power)) {
             error_setg(errp, "the power of node '%s' is on", node_name);
             return;
         }
-        batchflush_update_serving(s);
-        batchflush_kick_destage(s);
+        batchflush_update_serving(s->controller);
+        batchflush_kick_destage(s->controller);
     }
     trace_batchflush_power_restore(s->bs);
 }

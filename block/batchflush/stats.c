@@ -51,16 +51,16 @@ static BatchflushFlushRecordList *ledger_to_qapi(const BfFlushStats *stats)
 }
 
 static void fill_flush_stats(BlockStatsSpecificBatchflush *stats,
-                             const BfCoordinator *coordinator)
+                             const BDRVBatchflushState *s)
 {
-    const BfFlushStats *from = &coordinator->stats;
+    const BfFlushStats *from = &s->flush_stats;
 
     stats->flush_arrivals = from->arrivals;
     stats->flushes_issued = from->issued;
     stats->flushes_joined = from->joined;
     stats->flushes_alone = from->alone;
     stats->flushes_failed = from->failed;
-    stats->flush_average_ns = coordinator->flush_time.value;
+    stats->flush_average_ns = s->flush_time.value;
     stats->batch_sizes = histogram_to_qapi(&from->batch_sizes);
     stats->wait_times = histogram_to_qapi(&from->wait_ns);
     stats->ledger = ledger_to_qapi(from);
@@ -74,12 +74,12 @@ bool batchflush_snapshot(BlockDriverState *bs, BatchflushSnapshot *snapshot)
     if (!s) {
         return false;
     }
-    QEMU_LOCK_GUARD(&s->lock);
-    flush = &s->coordinator.stats;
+    QEMU_LOCK_GUARD(&s->controller->lock);
+    flush = &s->flush_stats;
     *snapshot = (BatchflushSnapshot) {
         .write_cache = s->params.write_cache,
-        .power_off = s->power.off,
-        .flush_average_ns = bf_coordinator_flush_time(&s->coordinator),
+        .power_off = s->controller->power.off,
+        .flush_average_ns = batchflush_node_flush_time(s),
         .flush_arrivals = flush->arrivals,
         .flushes_issued = flush->issued,
         .flushes_joined = flush->joined,
@@ -89,9 +89,9 @@ bool batchflush_snapshot(BlockDriverState *bs, BatchflushSnapshot *snapshot)
         .dirty_bytes = s->store ? bf_store_dirty(s->store) : 0,
         .destaged_bytes = s->destaged_bytes,
         .destage_failures = s->destage_failures,
-        .stalls = s->cache.stalls,
-        .stall_ns = s->cache.stall_ns,
-        .power_cuts = s->power.epoch,
+        .stalls = s->stalls,
+        .stall_ns = s->stall_ns,
+        .power_cuts = s->controller->power.epoch,
     };
     return true;
 }
@@ -104,15 +104,15 @@ BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs)
 
     specific->driver = BLOCKDEV_DRIVER_BATCHFLUSH;
 
-    QEMU_LOCK_GUARD(&s->lock);
-    fill_flush_stats(stats, &s->coordinator);
+    QEMU_LOCK_GUARD(&s->controller->lock);
+    fill_flush_stats(stats, s);
     stats->bookkeeping_ns = s->bookkeeping_ns;
     stats->dirty_bytes = s->store ? bf_store_dirty(s->store) : 0;
-    stats->dirty_bytes_max = s->cache.used_max;
+    stats->dirty_bytes_max = s->dirty_max;
     stats->destaged_bytes = s->destaged_bytes;
     stats->destage_failures = s->destage_failures;
-    stats->stalls = s->cache.stalls;
-    stats->stall_ns = s->cache.stall_ns;
-    stats->power_cuts = s->power.epoch;
+    stats->stalls = s->stalls;
+    stats->stall_ns = s->stall_ns;
+    stats->power_cuts = s->controller->power.epoch;
     return specific;
 }

@@ -14,7 +14,9 @@
 #include "libqos/pci-pc.h"
 #include "libqos/virtio.h"
 #include "libqos/virtio-pci.h"
+#include "qapi/error.h"
 #include "qobject/qdict.h"
+#include "qobject/qjson.h"
 #include "qobject/qlist.h"
 #include "qemu/units.h"
 #include "standard-headers/linux/virtio_blk.h"
@@ -22,7 +24,7 @@
 #include "standard-headers/linux/virtio_ring.h"
 
 #define DISK_SLOT 4
-#define MEDIUM_SLOT 5
+#define OTHER_SLOT 5
 #define BLOCK 4096
 #define PENDING 0xff
 
@@ -55,7 +57,7 @@ typedef struct Disk {
     QGuestAllocator alloc;
     QPCIBus *bus;
     Port disk;
-    Port medium;
+    Port other;                 /* the medium, or a second disk */
 } Disk;
 
 typedef struct Request {
@@ -89,25 +91,52 @@ static void port_end(Disk *disk, Port *port)
     g_free(port->dev);
 }
 
-static void disk_start(Disk *disk, const char *options)
+static void G_GNUC_PRINTF(2, 3)
+start(Disk *disk, const char *format, ...)
 {
+    g_autofree char *nodes = NULL;
+    va_list ap;
+
+    va_start(ap, format);
+    nodes = g_strdup_vprintf(format, ap);
+    va_end(ap);
     disk->qts = qtest_initf(
-        "-machine pc -nodefaults "
-        "-blockdev driver=batchflush-memory,node-name=medium,size=16M "
-        "-blockdev driver=batchflush,node-name=disk,file=medium,%s "
-        "-blockdev driver=raw,node-name=peek,file=medium,read-only=on "
+        "-machine pc -nodefaults %s "
         "-device virtio-blk-pci,drive=disk,addr=%x,ioeventfd=off "
-        "-device virtio-blk-pci,drive=peek,addr=%x,ioeventfd=off,"
-        "share-rw=on", options, DISK_SLOT, MEDIUM_SLOT);
+        "-device virtio-blk-pci,drive=other,addr=%x,ioeventfd=off,"
+        "share-rw=on", nodes, DISK_SLOT, OTHER_SLOT);
     pc_alloc_init(&disk->alloc, disk->qts, 0);
     disk->bus = qpci_new_pc(disk->qts, &disk->alloc);
     port_start(disk, &disk->disk, DISK_SLOT);
-    port_start(disk, &disk->medium, MEDIUM_SLOT);
+    port_start(disk, &disk->other, OTHER_SLOT);
+}
+
+static void disk_start(Disk *disk, const char *options)
+{
+    start(disk,
+          "-blockdev driver=batchflush-memory,node-name=medium,size=16M "
+          "-blockdev driver=batchflush,node-name=disk,file=medium,%s "
+          "-blockdev driver=raw,node-name=other,file=medium,read-only=on",
+          options);
+}
+
+/* Two disks behind one controller. */
+static void pair_start(Disk *disk, const char *shared, const char *first,
+                       const char *second)
+{
+    start(disk,
+          "-object batchflush-controller,id=array "
+          "-blockdev driver=batchflush-memory,node-name=m0,size=16M "
+          "-blockdev driver=batchflush-memory,node-name=m1,size=16M "
+          "-blockdev driver=batchflush,node-name=disk,file=m0,"
+          "controller=array,%s,%s "
+          "-blockdev driver=batchflush,node-name=other,file=m1,"
+          "controller=array,%s,%s", shared, first, shared, second);
 }
 
 static void disk_end(Disk *disk)
 {
-    port_end(disk, &disk->medium);
+    port_end(disk, &disk->other);
     port_end(disk, &disk->disk);
     qpci_free_pc(disk->bus);
     alloc_destroy(&disk->alloc);
@@ -205,7 +234,7 @@ static bool request_holds(Disk *disk, Request req, uint8_t pattern)
 /* Whether the medium holds the pattern in a block. */
 static bool medium_holds(Disk *disk, uint64_t offset, uint8_t pattern)
 {
-    Request req = submit(disk, &disk->medium, VIRTIO_BLK_T_IN, offset, BLOCK,
+    Request req = submit(disk, &disk->other, VIRTIO_BLK_T_IN, offset, BLOCK,
                          ~pattern);
 
     return request_holds(disk, req, pattern);
@@ -221,7 +250,8 @@ static bool disk_holds(Disk *disk, uint64_t offset, uint8_t pattern)
     return request_holds(disk, req, pattern);
 }
 
-static int64_t statistic(Disk *disk, const char *name)
+static int64_t node_statistic(Disk *disk, const char *node_name,
+                              const char *name)
 {
     g_autoptr(QDict) answer = qtest_qmp(
         disk->qts, "{'execute': 'query-blockstats',"
@@ -231,12 +261,26 @@ static int64_t statistic(Disk *disk, const char *name)
     QLIST_FOREACH_ENTRY(qdict_get_qlist(answer, "return"), entry) {
         QDict *node = qobject_to(QDict, qlist_entry_obj(entry));
 
-        if (g_str_equal(qdict_get_str(node, "node-name"), "disk")) {
+        if (g_str_equal(qdict_get_str(node, "node-name"), node_name)) {
             return qdict_get_int(qdict_get_qdict(node, "driver-specific"),
                                  name);
         }
     }
     g_assert_not_reached();
+}
+
+static int64_t statistic(Disk *disk, const char *name)
+{
+    return node_statistic(disk, "disk", name);
+}
+
+static int64_t controller_statistic(Disk *disk, const char *name)
+{
+    g_autoptr(QDict) answer = qtest_qmp(
+        disk->qts, "{'execute': 'query-batchflush-controllers'}");
+    const QListEntry *first = qlist_first(qdict_get_qlist(answer, "return"));
+
+    return qdict_get_int(qobject_to(QDict, qlist_entry_obj(first)), name);
 }
 
 static void qmp_ok(Disk *disk, const char *command)
@@ -530,6 +574,116 @@ static void test_reopen(void)
     disk_end(&disk);
 }
 
+/*
+ * Flushes of two disks share one, which takes as long as the slower of
+ * them; each disk and the controller count for themselves.
+ */
+static void test_controller_flush(void)
+{
+    Disk disk = {};
+    Request first, second, third;
+
+    pair_start(&disk, "write-cache=volatile,coalesce=auto",
+               "flush-latency-ns=8000000", "flush-latency-ns=20000000");
+    first = submit_flush(&disk);
+    second = submit(&disk, &disk.other, VIRTIO_BLK_T_FLUSH, 0, 0, 0);
+    third = submit_flush(&disk);
+    assert_takes(&disk, first, 8000000);
+    /* The second and third arrived meanwhile and share the next. */
+    assert_takes(&disk, second, 20000000);
+    g_assert_cmphex(status(&disk, third), ==, VIRTIO_BLK_S_OK);
+
+    g_assert_cmpint(statistic(&disk, "flush-arrivals"), ==, 2);
+    g_assert_cmpint(statistic(&disk, "flushes-issued"), ==, 2);
+    g_assert_cmpint(node_statistic(&disk, "other", "flush-arrivals"), ==, 1);
+    g_assert_cmpint(node_statistic(&disk, "other", "flushes-issued"), ==, 1);
+    g_assert_cmpint(controller_statistic(&disk, "flush-arrivals"), ==, 3);
+    g_assert_cmpint(controller_statistic(&disk, "flushes-issued"), ==, 2);
+    g_assert_cmpint(controller_statistic(&disk, "flushes-joined"), ==, 1);
+    g_assert_cmpint(controller_statistic(&disk, "flush-average-ns"), ==,
+                    20000000);
+    disk_end(&disk);
+}
+
+/* The cache is one: what one disk keeps in it, the other cannot have. */
+static void test_controller_cache(void)
+{
+    Disk disk = {};
+    Request write;
+
+    pair_start(&disk, "write-cache=volatile,cache-size=64k",
+               "destage-latency-ns=3000000", "destage-latency-ns=3000000");
+    for (int i = 0; i < 16; i++) {
+        write = submit_write(&disk, 2 * i * BLOCK, 0x40 + i);
+        g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    }
+    write = submit(&disk, &disk.other, VIRTIO_BLK_T_OUT, 0, BLOCK, 0x77);
+    g_assert_cmphex(status(&disk, write), ==, PENDING);
+    step(&disk, 16 * DESTAGE_NS);
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmpint(node_statistic(&disk, "other", "stalls"), ==, 1);
+    g_assert_cmpint(statistic(&disk, "stalls"), ==, 0);
+    g_assert_cmpint(controller_statistic(&disk, "stalls"), ==, 1);
+    disk_end(&disk);
+}
+
+/* So is the power. */
+static void test_controller_power(void)
+{
+    Disk disk = {};
+    Request write;
+
+    pair_start(&disk, "write-cache=volatile", "write-latency-ns=10000",
+               "write-latency-ns=10000");
+    write_block(&disk, 0, 0x11);
+    write = submit(&disk, &disk.other, VIRTIO_BLK_T_OUT, 0, BLOCK, 0x77);
+    power(&disk, "batchflush-power-cut");
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_IOERR);
+    power(&disk, "batchflush-power-restore");
+    g_assert_true(disk_holds(&disk, 0, 0));
+    g_assert_cmpint(node_statistic(&disk, "other", "dirty-bytes"), ==, 0);
+    disk_end(&disk);
+}
+
+static void assert_refused(QTestState *qts, const char *command,
+                           const char *words)
+{
+    g_autoptr(QDict) answer = qtest_qmp(qts, "%p",
+                                        qobject_from_json(command,
+                                                          &error_abort));
+
+    g_assert_true(qdict_haskey(answer, "error"));
+    g_assert_nonnull(strstr(qdict_get_str(qdict_get_qdict(answer, "error"),
+                                          "desc"), words));
+}
+
+static void test_controller_refusals(void)
+{
+    QTestState *qts = qtest_init(
+        "-machine pc -nodefaults -object batchflush-controller,id=array "
+        "-blockdev driver=batchflush-memory,node-name=m0,size=16M "
+        "-blockdev driver=batchflush-memory,node-name=m1,size=16M "
+        "-blockdev driver=batchflush,node-name=disk,file=m0,"
+        "controller=array,write-cache=volatile");
+
+    assert_refused(qts, "{'execute': 'blockdev-add', 'arguments': {"
+                   "'driver': 'batchflush', 'node-name': 'other', "
+                   "'file': 'm1', 'controller': 'arry'}}",
+                   "controller=arry is not known");
+    assert_refused(qts, "{'execute': 'blockdev-add', 'arguments': {"
+                   "'driver': 'batchflush', 'node-name': 'other', "
+                   "'file': 'm1', 'controller': 'array', "
+                   "'write-cache': 'battery'}}",
+                   "write-cache=battery contradicts node 'disk'");
+    assert_refused(qts, "{'execute': 'object-del', 'arguments': {"
+                   "'id': 'array'}}", "in use");
+    qtest_qmp_assert_success(qts, "{'execute': 'blockdev-del', "
+                             "'arguments': {'node-name': 'disk'}}");
+    qtest_qmp_assert_success(qts, "{'execute': 'object-del', "
+                             "'arguments': {'id': 'array'}}");
+    qtest_quit(qts);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -550,5 +704,10 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/stall", test_stall);
     qtest_add_func("batchflush/watermarks", test_watermarks);
     qtest_add_func("batchflush/reopen", test_reopen);
+    qtest_add_func("batchflush/controller/flush", test_controller_flush);
+    qtest_add_func("batchflush/controller/cache", test_controller_cache);
+    qtest_add_func("batchflush/controller/power", test_controller_power);
+    qtest_add_func("batchflush/controller/refusals",
+                   test_controller_refusals);
     return g_test_run();
 }
