@@ -207,9 +207,11 @@ def test_without_root_and_sudo_the_packages_and_the_command_are_named(machine: P
 
 def test_a_user_with_sudo_installs_by_it(machine: Path) -> None:
     install(machine, "id", "echo 1000")
-    install(machine, "sudo", '[ "$1" = -v ] || exec "$@"')
+    install(machine, "sudo", f'[ "$1" = -v ] || {{ echo sudo >>{machine}/called; exec "$@"; }}')
     knock(machine, "profiles")
-    assert "install" in (machine / "called").read_text()
+    called = (machine / "called").read_text().splitlines()
+    assert called[0] == "sudo"
+    assert "install" in called[1]
 
 
 def test_another_distribution_is_told_so(machine: Path) -> None:
