@@ -72,6 +72,7 @@ class Connection:
             self._writer.write(head + data)
             await self._writer.drain()
         except ConnectionError as error:
+            answer.cancel()
             raise ConnectionEnded from error
         return await answer
 

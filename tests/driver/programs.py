@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -109,8 +110,13 @@ class Program:
         return await self.child.wait()
 
     async def terminate(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.child.send_signal(number)
+        self.signal(number)
         return await self.child.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        # Not asyncio's own: it may take the return code away from wait().
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.child.pid, number)
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")
@@ -129,22 +135,28 @@ async def running(folder: Path, command: Sequence[str | Path]) -> AsyncIterator[
     log = folder / "log"
     with log.open("wb") as file, theirs:
         child = await asyncio.create_subprocess_exec(
+            # It dies with us, even if we are killed.
+            *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
             *command,
             "--chardev", f"socket,id=monitor,fd={theirs.fileno()}",
             "--mon", "chardev=monitor,mode=control",
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, pass_fds=[theirs.fileno()],
         )  # fmt: skip
     monitor = QMPClient("driver test")
+    program = Program(child, monitor, log)
     try:
         try:
             await monitor.connect(ours)
         except (QMPError, OSError) as error:
-            raise AssertionError(log.read_text(errors="replace")) from error
-        yield Program(child, monitor, log)
+            raise AssertionError(program.said()) from error
+        yield program
+    except BaseException:
+        # It may have ended by itself, in an assertion for instance; pytest shows what we print.
+        print(f"{command[0]} said:\n{program.said()}")
+        raise
     finally:
         if child.returncode is None:
-            child.kill()
-            await child.wait()
+            await program.terminate(signal.SIGKILL)
         with contextlib.suppress(QMPError, OSError, EOFError):
             await monitor.disconnect()
 

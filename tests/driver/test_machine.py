@@ -46,8 +46,8 @@ async def machine(
     firmware = folder / "firmware"
     firmware.write_bytes(HALT * FIRMWARE_SIZE)
     command = [
-        paths.QEMU_SYSTEM, "-machine", "pc", "-bios", firmware, "-nodefaults", "-display", "none", *CLOCKS[clock],
-        *(["-S"] if paused else []), *blockdevs(node),
+        paths.QEMU_SYSTEM, "-machine", "pc", "-bios", firmware, "-nodefaults", "-display", "none",
+        *CLOCKS[clock], *(["-S"] if paused else []), *blockdevs(node),
         "-device", "virtio-blk-pci,drive=disk,share-rw=on",
     ]  # fmt: skip
     async with running(folder, command) as program:
@@ -124,7 +124,7 @@ async def test_times_are_served_again_after_cont(image: Image, tmp_path: Path) -
         clock = asyncio.get_running_loop().time
         for command in ("stop", "cont"):
             await program.execute(command)
-            await connection.write(0, b"x")
+            await connection.write(0, b"x" * 512)
             begin = clock()
             await connection.flush()
             if command == "cont":
@@ -135,7 +135,7 @@ async def test_times_are_served_again_after_cont(image: Image, tmp_path: Path) -
 async def test_after_stop_and_cont_the_hardware_is_idle(image: Image, tmp_path: Path) -> None:
     node = slow_disk(image(), "volatile", write_latency_ns=0, flush_clean_latency_ns=0)
     async with machine(tmp_path, node) as program, connected(tmp_path / "nbd") as connection:
-        await connection.write(0, b"x")
+        await connection.write(0, b"x" * 512)
         flush = asyncio.create_task(connection.flush())
         await program.until(lambda statistics: statistics["flush-arrivals"] == 1)
         await promptly(program.execute("stop"))

@@ -70,6 +70,24 @@ def test_zero_length_requests(options: Options, image: Image) -> None:
     assert path.read_bytes() == bytes([9]) * MIB
 
 
+def test_unaligned_discards(options: Options, image: Image, request: pytest.FixtureRequest) -> None:
+    """The block layer offers the driver each piece of one, however small."""
+    if "cache_size" in options:
+        reason = "assertion in the store: the driver has to refuse a discard that is not aligned"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    path = image(pattern=9)
+    medium = {**file(path), "discard": "unmap"}
+    well(
+        disk(medium, discard="unmap", **options),
+        "write -P 1 0 16384",
+        "discard 1 8191",
+        "discard 12289 4",
+        "read -P 1 0 1",
+        "read -P 1 8192 4096",
+        "read -P 1 12293 4091",
+    )
+
+
 def test_a_request_beyond_the_end_fails(options: Options, image: Image) -> None:
     node = disk(file(image()), **options)
     for command in (f"read {MIB} 512", f"write {MIB - 512} 1024"):
