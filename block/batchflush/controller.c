@@ -17,7 +17,8 @@ int64_t batchflush_now(const BatchflushController *c)
 
 bool batchflush_serving(const BatchflushController *c)
 {
-    return c->running && !c->drained && !c->power.off;
+    return c->running && !c->drained && !c->power.off &&
+           !batchflush_stuck(c);
 }
 
 void batchflush_update_serving(BatchflushController *c)
@@ -94,6 +95,7 @@ BatchflushController *batchflush_controller_new(const char *id)
     bf_params_init(&c->params);
     bf_cache_init(&c->cache, &c->params);
     bf_coordinator_init(&c->coordinator, &c->params);
+    c->stuck_bh = qemu_bh_new(batchflush_stuck_bh, c);
 
     /* The tools have no machine, and nothing that ever stops. */
     c->vmstate = qemu_add_vm_change_state_handler(vm_state_change, c);
@@ -116,6 +118,7 @@ void batchflush_controller_unref(BatchflushController *c)
     if (c->vmstate) {
         qemu_del_vm_change_state_handler(c->vmstate);
     }
+    qemu_bh_delete(c->stuck_bh);
     qemu_mutex_destroy(&c->lock);
     g_free(c->id);
     g_free(c);

@@ -74,6 +74,7 @@ struct BatchflushController {
     QTAILQ_HEAD(, BatchflushDelay) delays;
     BatchflushMembers joined;   /* of the batch that is forming */
     BatchflushDelay *leader;    /* its leader, while it waits */
+    QEMUBH *stuck_bh;           /* see batchflush_check_stuck() */
     CoQueue room;               /* writers stalled for want of it */
 };
 
@@ -136,5 +137,15 @@ void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay);
 
 /* End all waits early.  Called with the lock held, from anywhere. */
 void batchflush_wake_all(BatchflushController *c);
+
+/* Whether the clock stands still because the main thread polls. */
+bool batchflush_stuck(const BatchflushController *c);
+
+/*
+ * Have all waits end if that turns out to be so.  Called before a
+ * coroutine waits for anything that only the clock brings.
+ */
+void batchflush_check_stuck(BatchflushController *c);
+void batchflush_stuck_bh(void *opaque);
 
 #endif

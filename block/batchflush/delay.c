@@ -10,6 +10,7 @@
 
 #include "qemu/osdep.h"
 #include "block/aio.h"
+#include "block/aio-wait.h"
 #include "qemu/coroutine.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
@@ -83,6 +84,36 @@ static void disarm(BatchflushDelay *delay)
     }
 }
 
+/*
+ * While the main thread polls for the end of a request (device_add of a
+ * disk reads its first sector that way, so does "qemu-io" of the human
+ * monitor) it holds the BQL, no vCPU runs, and the virtual clock stands
+ * still: nothing that waits for it would ever end.
+ */
+bool batchflush_stuck(const BatchflushController *c)
+{
+    return c->clock == QEMU_CLOCK_VIRTUAL &&
+           qatomic_read(&global_aio_wait.num_waiters) > 0;
+}
+
+/* The request polled for begins before the poll; this runs within it. */
+void batchflush_stuck_bh(void *opaque)
+{
+    BatchflushController *c = opaque;
+
+    if (batchflush_stuck(c)) {
+        QEMU_LOCK_GUARD(&c->lock);
+        batchflush_wake_all(c);
+    }
+}
+
+void batchflush_check_stuck(BatchflushController *c)
+{
+    if (c->clock == QEMU_CLOCK_VIRTUAL) {
+        qemu_bh_schedule(c->stuck_bh);
+    }
+}
+
 void coroutine_fn batchflush_co_park(BatchflushController *c,
                                      BatchflushDelay *delay,
                                      int64_t instant)
@@ -96,6 +127,7 @@ void coroutine_fn batchflush_co_park(BatchflushController *c,
     if (timed) {
         arm(delay, instant);
     }
+    batchflush_check_stuck(c);
     qemu_mutex_unlock(&c->lock);
 
     qemu_coroutine_yield();

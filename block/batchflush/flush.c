@@ -345,7 +345,8 @@ static void coroutine_fn wait_for_company(BatchflushController *c)
         int64_t now = batchflush_now(c);
         int64_t begin_at = bf_coordinator_begin_at(&c->coordinator, now);
 
-        if (begin_at <= now) {
+        if (begin_at <= now ||
+            (begin_at != BF_NEVER && !batchflush_serving(c))) {
             return;
         }
         c->leader = &delay;
@@ -390,6 +391,7 @@ static int coroutine_fn flush_join(BDRVBatchflushState *s, int64_t now)
     if (c->leader && bf_coordinator_begin_at(&c->coordinator, now) <= now) {
         batchflush_co_unpark(c->leader);
     }
+    batchflush_check_stuck(c);
     qemu_mutex_unlock(&c->lock);
     qemu_coroutine_yield();
     qemu_mutex_lock(&c->lock);

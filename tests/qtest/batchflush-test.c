@@ -429,6 +429,26 @@ static void test_stop_and_continue(void)
     disk_end(&disk);
 }
 
+/*
+ * The monitor reads and flushes in the main thread, which then polls:
+ * the clock stands still, and the requests have to end all the same.
+ */
+static void test_synchronous_requests(void)
+{
+    Disk disk = {};
+    Request flush;
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    write_block(&disk, 0, 0x11);
+    flush = submit_flush(&disk);
+    g_assert_cmphex(status(&disk, flush), ==, PENDING);
+    g_free(qtest_hmp(disk.qts, "qemu-io disk \"read 0 4096\""));
+    g_free(qtest_hmp(disk.qts, "qemu-io disk \"write 4096 4096\""));
+    g_free(qtest_hmp(disk.qts, "qemu-io disk flush"));
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    disk_end(&disk);
+}
+
 /* SIGTERM ends QEMU although a flush has a minute to go. */
 static void test_quit_in_flight(void)
 {
@@ -697,6 +717,8 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/power-cut/none", test_power_cut_none);
     qtest_add_func("batchflush/stop-and-continue", test_stop_and_continue);
     qtest_add_func("batchflush/quit-in-flight", test_quit_in_flight);
+    qtest_add_func("batchflush/synchronous-requests",
+                   test_synchronous_requests);
     qtest_add_func("batchflush/exclusive", test_exclusive);
     qtest_add_func("batchflush/serial-and-concurrent",
                    test_serial_and_concurrent);
