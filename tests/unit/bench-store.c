@@ -33,7 +33,7 @@ static const Size sizes[] = {
 
 static gboolean as_json;
 static gint rounds = 7;
-static gint callgrind;
+static gint callgrind = -1;
 static gboolean overwrite;
 
 static const GOptionEntry options[] = {
@@ -281,5 +281,5 @@ int main(int argc, char **argv)
                    rounds);
         return 2;
     }
-    return callgrind ? run_callgrind() : run_native();
+    return callgrind == -1 ? run_native() : run_callgrind();
 }
