@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from conftest import Image
-from nbd import RequestError, connected
 from programs import Options, daemon, disk, dotted, file, promptly, run
 
 from batchflush import paths
+from batchflush.nbd import RequestError, connected
 
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 TIME = "0 to 60000000000 ns"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from conftest import MIB, Image
-from nbd import Connection, RequestError, connected
 from programs import Options, daemon, disk, failing, file, promptly
+
+from batchflush.nbd import Connection, RequestError, connected
 
 BLOCK = 4096
 CACHE = 65536

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Image
-from nbd import Connection, ConnectionEnded, connected
 from oracle import SECTOR, Oracle
 from programs import Options, Program, daemon, disk, file
+
+from batchflush.nbd import Connection, ConnectionEnded, connected
 
 SEED = int(os.environ.get("BF_SEED") or random.randrange(1 << 32))
 KIB = 1024

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Image
-from nbd import connected
 from programs import LONG_NS, Options, Program, blockdevs, disk, file, promptly, running
 
 from batchflush import paths
+from batchflush.nbd import connected
 
 SLOW = {
     name: LONG_NS

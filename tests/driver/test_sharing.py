@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Image
-from nbd import Connection, ConnectionEnded, connected
 from programs import LONG_NS, Options, Program, daemon, disk, file, promptly
+
+from batchflush.nbd import Connection, ConnectionEnded, connected
 
 MS = 1_000_000
 CONNECTIONS = 4

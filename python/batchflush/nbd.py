@@ -108,7 +108,8 @@ class Connection:
             assert (magic, option) == (OPTION_REPLY, GO)
             if kind == ACKNOWLEDGED:
                 return
-            assert kind == INFORMATION, f"the server refused: {data!r}"
+            if kind != INFORMATION:
+                raise ConnectionEnded(f"the NBD server refuses {export}: {data!r}")
             if struct.unpack(">H", data[:2])[0] == EXPORT:
                 self.size = struct.unpack(">Q", data[2:10])[0]
 
