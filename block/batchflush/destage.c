@@ -119,7 +119,7 @@ static bool wants_destage(BatchflushController *c)
 }
 
 /*
- * Destage one piece.  Called with the lock held, which is released
+ * Destage one run.  Called with the lock held, which is released
  * meanwhile.  Returns 0, or -errno, or -EAGAIN if there is nothing that
  * another sweep has not claimed.
  */
@@ -128,7 +128,8 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
     BatchflushController *c = s->controller;
     uint64_t epoch = c->power.epoch;
     int64_t now = batchflush_now(c);
-    BfSweep *sweep = bf_store_sweep(s->store, s->destage_from, RUN_MAX);
+    BfSweep *sweep = bf_store_sweep_run(s->store, s->destage_from,
+                                        RUN_MAX);
     int64_t done_at = now;
     int ret;
 
@@ -169,8 +170,12 @@ static void coroutine_fn background_entry(void *opaque)
         while (wants_destage(c) && destage_one(s) == 0) {
             continue;
         }
+        /*
+         * Who waits for room is woken when a sweep ends.  Waking them
+         * here, where others hold all that is dirty, would start us
+         * again, and so on, without the event loop ever having a turn.
+         */
         s->destaging = false;
-        qemu_co_queue_restart_all(&c->room);
     }
     bdrv_dec_in_flight(s->bs);
 }

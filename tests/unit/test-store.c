@@ -302,6 +302,33 @@ static void test_sweep_begins_where_told_and_wraps(void)
     bf_store_free(store);
 }
 
+static void assert_run(BfStore *store, uint64_t from, uint64_t max,
+                       const char *extents)
+{
+    BfSweep *sweep = bf_store_sweep_run(store, from, max);
+
+    assert_extents(sweep, extents);
+    bf_store_sweep_done(store, sweep, true);
+}
+
+static void test_sweep_of_one_run(void)
+{
+    BfStore *store = new_store(64);
+
+    put(store, 0, BLOCK, 1);
+    put(store, 4 * BLOCK, 4 * BLOCK, 1);
+    put(store, 8 * BLOCK, 7 * SECTOR, 1);   /* adjoins, the next does not */
+    put(store, 9 * BLOCK, 2 * BLOCK, 1);
+    put(store, 1 * TIB, BLOCK, 1);
+    assert_run(store, 3 * BLOCK, 2 * BLOCK, "32+16 ");
+    assert_run(store, 3 * BLOCK, UINT64_MAX, "48+23 ");
+    assert_run(store, 3 * BLOCK, UINT64_MAX, "72+16 ");
+    assert_run(store, 3 * BLOCK, UINT64_MAX, "2147483648+8 ");
+    assert_run(store, 3 * BLOCK, UINT64_MAX, "0+8 ");
+    g_assert_null(bf_store_sweep_run(store, 0, UINT64_MAX));
+    bf_store_free(store);
+}
+
 static void test_sweeps_share_nothing(void)
 {
     BfStore *store = new_store(64);
@@ -599,6 +626,7 @@ int main(int argc, char **argv)
                     test_sweep_order_on_a_growing_disk);
     g_test_add_func("/store/sweep/wrap",
                     test_sweep_begins_where_told_and_wraps);
+    g_test_add_func("/store/sweep/one-run", test_sweep_of_one_run);
     g_test_add_func("/store/sweep/disjoint", test_sweeps_share_nothing);
     g_test_add_func("/store/sweep/failed",
                     test_failed_sweep_leaves_its_data_dirty);

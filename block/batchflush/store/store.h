@@ -127,6 +127,14 @@ void bf_store_trim(BfStore *store);
  */
 BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes);
 
+/*
+ * As bf_store_sweep(), but the sweep ends with the first block that
+ * does not adjoin the one before it: what one movement of a disk's head
+ * puts onto the medium.
+ */
+BfSweep *bf_store_sweep_run(BfStore *store, uint64_t from,
+                            uint64_t max_bytes);
+
 /* Bytes claimed when the sweep began. */
 uint64_t bf_sweep_bytes(const BfSweep *sweep);
 

@@ -25,6 +25,7 @@ typedef struct Claim {
 
 struct BfSweep {
     uint64_t number;
+    bool one_run;       /* claim no more than adjoins */
     uint64_t bytes;
     uint64_t end;       /* of the last sector claimed */
     Claim *claims;
@@ -76,6 +77,15 @@ static void note_region(const BfOrder *order, uint32_t region,
     }
 }
 
+/* Whether the block continues the run that the one before it ends. */
+static bool adjoins(const Claim *it)
+{
+    const Claim *before = it - 1;
+
+    return before->block + 1 == it->block && (before->sectors & 0x80) &&
+           (it->sectors & 0x01);
+}
+
 /* Claim what has been noted from @i on, and forget what is too much. */
 static bool claim(BfStore *store, BfSweep *sweep, size_t i, uint64_t max_bytes)
 {
@@ -84,7 +94,8 @@ static bool claim(BfStore *store, BfSweep *sweep, size_t i, uint64_t max_bytes)
         BfSlot *slot = bf_slot(&store->slots, noted->slot);
         uint64_t bytes = bf_sectors_bytes(noted->sectors);
 
-        if (sweep->bytes + bytes > max_bytes) {
+        if (sweep->bytes + bytes > max_bytes ||
+            (sweep->one_run && i > 0 && !adjoins(noted))) {
             sweep->count = i;
             return false;
         }
@@ -126,7 +137,8 @@ static uint64_t claim_end(const Claim *it)
     return it->block * BF_BLOCK_SIZE + sectors * BF_SECTOR_SIZE;
 }
 
-BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes)
+static BfSweep *begin_sweep(BfStore *store, uint64_t from,
+                            uint64_t max_bytes, bool one_run)
 {
     uint64_t first = from / BF_BLOCK_SIZE + (from % BF_BLOCK_SIZE > 0);
     BfSweep *sweep;
@@ -137,12 +149,24 @@ BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes)
     }
     sweep = g_new0(BfSweep, 1);
     sweep->number = ++store->last_sweep;
+    sweep->one_run = one_run;
     if (claim_range(store, sweep, first, UINT64_MAX, max_bytes) && first) {
         claim_range(store, sweep, 0, first - 1, max_bytes);
     }
     sweep->end = claim_end(&sweep->claims[sweep->count - 1]);
     g_queue_push_tail(&store->sweeps, sweep);
     return sweep;
+}
+
+BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes)
+{
+    return begin_sweep(store, from, max_bytes, false);
+}
+
+BfSweep *bf_store_sweep_run(BfStore *store, uint64_t from,
+                            uint64_t max_bytes)
+{
+    return begin_sweep(store, from, max_bytes, true);
 }
 
 uint64_t bf_sweep_bytes(const BfSweep *sweep)
