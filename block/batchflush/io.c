@@ -367,6 +367,10 @@ batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
 {
     MediumChange change = { .bs = bs, .offset = offset, .bytes = bytes };
 
+    /* The block layer tries the unaligned ends of a discard by themselves. */
+    if (!QEMU_IS_ALIGNED(offset | bytes, bs->bl.request_alignment)) {
+        return -ENOTSUP;
+    }
     return change_request(&change, change_discard);
 }
 
