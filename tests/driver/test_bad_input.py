@@ -85,7 +85,7 @@ CASES = [
     ),
     Case(
         {"flush-latency-ns": "8ms"},
-        f"flush-latency-ns=8ms is out of range; allowed are {TIME}",
+        f"flush-latency-ns=8ms is not a number; allowed are {TIME}",
         "Invalid parameter type for 'flush-latency-ns', expected: integer",
     ),
     Case(

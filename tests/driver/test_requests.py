@@ -70,11 +70,8 @@ def test_zero_length_requests(options: Options, image: Image) -> None:
     assert path.read_bytes() == bytes([9]) * MIB
 
 
-def test_unaligned_discards(options: Options, image: Image, request: pytest.FixtureRequest) -> None:
+def test_unaligned_discards(options: Options, image: Image) -> None:
     """The block layer offers the driver each piece of one, however small."""
-    if "cache_size" in options:
-        reason = "assertion in the store: the driver has to refuse a discard that is not aligned"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     path = image(pattern=9)
     medium = {**file(path), "discard": "unmap"}
     well(

@@ -192,7 +192,6 @@ async def test_reopen_under_load_loses_no_flush(mode: str, image: Image, tmp_pat
         assert issued + joined == sum(counts) + REOPENS
 
 
-@pytest.mark.xfail(strict=True, reason="it counts with the time it had until then")
 async def test_the_average_is_not_moved_by_a_drain(image: Image, tmp_path: Path) -> None:
     """A flush that drain cut short says nothing about the device's flush time."""
     options = {**VOLATILE, "flush_latency_ns": 40 * MS, "coalesce": "off"}
