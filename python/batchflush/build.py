@@ -20,7 +20,7 @@ PROGRAMS = (
     "storage-daemon/qemu-storage-daemon",
 )
 MESON = (paths.VENV_PYTHON, "-m", "mesonbuild.mesonmain")
-QTEST = "tests/qtest/batchflush-test"
+QTESTS = ("tests/qtest/batchflush-test", "tests/qtest/batchflush-control-test")
 HINT = "if the error is in QEMU's own files, a fresh start may help: rm -r build/qemu"
 
 

@@ -46,10 +46,14 @@ def _unit() -> list[Result]:
 
 
 def _qtest() -> list[Result]:
-    """The driver in QEMU, under a stepped clock."""
-    folder = build.qemu((*build.PROGRAMS, build.QTEST))
+    """The driver and the control device in QEMU, under a stepped clock."""
+    folder = build.qemu((*build.PROGRAMS, *build.QTESTS))
+    return [result for program in build.QTESTS for result in _qtest_program(folder / program)]
+
+
+def _qtest_program(program: Path) -> list[Result]:
     seen: list[str] = []
-    with progress.step("Running qtests") as step:
+    with progress.step(f"Running {program.name}") as step:
 
         def show(line: str) -> None:
             seen.append(line)
@@ -57,12 +61,12 @@ def _qtest() -> list[Result]:
                 results, planned = tap(seen)
                 step.update(len(results), planned, results[-1].name)
 
-        log = paths.CHECK / "qtest.log"
+        log = paths.CHECK / f"{program.name}.log"
         code = processes.logged(
-            [folder / build.QTEST, "--tap", "-k"],
+            [program, "--tap", "-k"],
             log,
             on_line=show,
-            cwd=folder,
+            cwd=paths.QEMU_BUILD,
             env={
                 "QTEST_QEMU_BINARY": str(paths.QEMU_SYSTEM),
                 "QTEST_QEMU_IMG": str(paths.QEMU_IMG),
@@ -73,13 +77,19 @@ def _qtest() -> list[Result]:
     results, planned = tap(seen)
     failed = any(result.outcome == FAILED for result in results)
     if len(results) < planned or not planned or (code != 0 and not failed):
-        results.append(_aborted("the qtest program", code, log))
+        results.append(_aborted(f"the program {program.name}", code, log))
     return results
 
 
 def _python() -> list[Result]:
     """The command line."""
     return _pytest("python", time_limit_seconds=300)
+
+
+def _driver() -> list[Result]:
+    """The driver from outside: qemu-io, the storage daemon, a machine without a guest."""
+    build.qemu()
+    return _pytest("driver", time_limit_seconds=600)
 
 
 def _guest() -> list[Result]:
@@ -109,6 +119,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "python": _python,
     "unit": _unit,
     "qtest": _qtest,
+    "driver": _driver,
     "guest": _guest,
 }
 
