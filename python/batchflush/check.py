@@ -92,12 +92,6 @@ def _driver() -> list[Result]:
     return _pytest("driver", time_limit_seconds=600)
 
 
-def _driver() -> list[Result]:
-    """The driver from outside: qemu-io, the storage daemon, a machine without a guest."""
-    build.qemu()
-    return _pytest("driver", time_limit_seconds=600)
-
-
 def _guest() -> list[Result]:
     """Real kernels on the emulated disks."""
     build.qemu()
@@ -125,7 +119,6 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "python": _python,
     "unit": _unit,
     "qtest": _qtest,
-    "driver": _driver,
     "driver": _driver,
     "guest": _guest,
 }
