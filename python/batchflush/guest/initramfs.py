@@ -23,7 +23,11 @@ from ..errors import BatchflushError
 INIT = Path(__file__).with_name("init.sh")
 # Directories of an unpacked Debian tree, merged /usr or not.
 PROGRAM_DIRECTORIES = ("usr/bin", "usr/sbin", "bin", "sbin")
-LIBRARY_DIRECTORIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib64", "lib64")
+LIBRARY_DIRECTORIES = (
+    "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib64", "lib64",
+    # fio is linked to Ceph's libraries.
+    "usr/lib/x86_64-linux-gnu/ceph",
+)  # fmt: skip
 MODULE_SUFFIXES = (".ko", ".ko.xz")
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batchflush import apt, paths
@@ -53,7 +53,7 @@ def prepare(kernel: str = "debian") -> Kernel:
         *apt.download([KERNEL_PACKAGE], with_dependencies=False),
         *apt.download(TOOL_PACKAGES, with_dependencies=True),
     ]
-    _unpack(debs)
+    _unpack(debs, ROOT, STAMP)
     if kernel == "debian":
         image, modules = _debian_kernel()
     else:
@@ -61,15 +61,28 @@ def prepare(kernel: str = "debian") -> Kernel:
     return Kernel(image, modules, _base(modules))
 
 
-def _unpack(debs: Sequence[Path]) -> None:
+def with_programs(kernel: Kernel, package: str, programs: Sequence[str]) -> Kernel:
+    """The same kernel, its initramfs with programs of one more Debian package."""
+    root, stamp = paths.GUEST / package, paths.GUEST / f"{package}.json"
+    _unpack(apt.download([package], with_dependencies=True), root, stamp)
+    made_from = hashlib.sha256(stamp.read_bytes() + " ".join(programs).encode())
+    made_from.update(Path(initramfs.__file__).read_bytes())
+    base = paths.GUEST / f"{kernel.base.stem}-{package}-{made_from.hexdigest()[:16]}.cpio"
+    if not base.exists():
+        entries = initramfs.with_parents(initramfs.program_entries(root, programs))
+        _write(base, kernel.base.read_bytes() + initramfs.cpio(entries))
+    return replace(kernel, base=base)
+
+
+def _unpack(debs: Sequence[Path], root: Path, stamp: Path) -> None:
     wanted = json.dumps(sorted(deb.name for deb in debs))
-    if STAMP.exists() and STAMP.read_text() == wanted:
+    if stamp.exists() and stamp.read_text() == wanted:
         return
     with step("Unpacking the guest's kernel and tools"):
-        STAMP.unlink(missing_ok=True)
-        shutil.rmtree(ROOT, ignore_errors=True)
-        apt.unpack(debs, ROOT)
-        STAMP.write_text(wanted)
+        stamp.unlink(missing_ok=True)
+        shutil.rmtree(root, ignore_errors=True)
+        apt.unpack(debs, root)
+        stamp.write_text(wanted)
 
 
 def _debian_kernel() -> tuple[Path, initramfs.Modules]:
@@ -108,7 +121,12 @@ def _base(modules: initramfs.Modules) -> Path:
                 *(name for names in FILE_SYSTEM_MODULES.values() for name in names),
             ]
             content = initramfs.base_archive(ROOT, PROGRAMS, modules, wanted)
-            unfinished = base.with_suffix(".new")
-            unfinished.write_bytes(content)
-            unfinished.rename(base)
+            _write(base, content)
     return base
+
+
+def _write(archive: Path, content: bytes) -> None:
+    """An archive that is there is whole."""
+    unfinished = archive.with_suffix(".new")
+    unfinished.write_bytes(content)
+    unfinished.rename(archive)
