@@ -139,7 +139,6 @@ async def test_reopen_ends_the_waits(
         assert await promptly(program.quit()) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the hardware stays busy with what a drain cut short")
 @pytest.mark.parametrize("concurrency", ["exclusive", "serial"])
 async def test_times_that_a_drain_cut_short_are_forgotten(
     concurrency: str, image: Image, tmp_path: Path
@@ -253,10 +252,6 @@ async def test_a_backup_sees_the_cache(image: Image, tmp_path: Path) -> None:
         assert copy.read_bytes()[8 * BLOCK : 9 * BLOCK] == b"\x77" * BLOCK
 
 
-SHUTDOWN = "QEMU waits for an export's requests without draining, so the times are served"
-
-
-@pytest.mark.xfail(strict=True, reason=SHUTDOWN)
 @pytest.mark.parametrize(
     ("how", "mode"),
     [("quit", "off"), ("quit", "on"), ("SIGTERM", "auto"), ("nbd-server-stop", "on")],
