@@ -24,11 +24,17 @@ bool batchflush_serving(const BatchflushController *c)
 void batchflush_update_serving(BatchflushController *c)
 {
     bool serving = batchflush_serving(c);
+    BDRVBatchflushState *s;
 
     bf_coordinator_hurry(&c->coordinator, !serving);
-    if (!serving) {
-        batchflush_wake_all(c);
+    if (serving) {
+        return;
     }
+    /* What is cut short keeps nothing busy. */
+    QLIST_FOREACH(s, &c->nodes, next) {
+        bf_service_reset(&s->service);
+    }
+    batchflush_wake_all(c);
 }
 
 /*

@@ -131,7 +131,6 @@ async def test_times_are_served_again_after_cont(image: Image, tmp_path: Path) -
                 assert clock() - begin >= LONG_NS / 50 / 1e9
 
 
-@pytest.mark.xfail(strict=True, reason="the hardware stays busy with what stop cut short")
 async def test_after_stop_and_cont_the_hardware_is_idle(image: Image, tmp_path: Path) -> None:
     node = slow_disk(image(), "volatile", write_latency_ns=0, flush_clean_latency_ns=0)
     async with machine(tmp_path, node) as program, connected(tmp_path / "nbd") as connection:

@@ -146,6 +146,27 @@ static void test_bandwidth_of_a_large_request(void)
     teardown(&f);
 }
 
+/* A drain completes requests at once: they keep nothing busy. */
+static void test_reset_forgets(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        Fixture f;
+
+        setup(&f, 4, kind);
+        f.params.bandwidth = 1000000;
+        for (int i = 0; i < 8; i++) {
+            bf_service_request(&f.service, 0, BF_OP_DESTAGE, 4096);
+        }
+        bf_service_flush(&f.service, 0, false);
+        bf_service_reset(&f.service);
+        f.params.bandwidth = 0;
+        g_assert_cmpint(flush(&f, 10), ==, 10 + FLUSH);
+        bf_service_reset(&f.service);
+        g_assert_cmpint(request(&f, 20, BF_OP_READ), ==, 20 + READ);
+        teardown(&f);
+    }
+}
+
 static void test_flush_waits_for_destage(void)
 {
     for (int kind = 0; kind < 3; kind++) {
@@ -331,6 +352,7 @@ int main(int argc, char **argv)
                     test_lanes_share_the_bandwidth);
     g_test_add_func("/service/bandwidth-of-a-large-request",
                     test_bandwidth_of_a_large_request);
+    g_test_add_func("/service/reset-forgets", test_reset_forgets);
     g_test_add_func("/service/flush-waits-for-destage",
                     test_flush_waits_for_destage);
     g_test_add_func("/service/clean-flush-does-not-wait-for-destage",

@@ -2,6 +2,7 @@
 /* Service time: see service.h */
 
 #include <glib.h>
+#include <string.h>
 
 #include "service.h"
 
@@ -17,6 +18,17 @@ void bf_service_destroy(BfService *service)
 {
     g_free(service->lane_free_at);
     service->lane_free_at = NULL;
+}
+
+void bf_service_reset(BfService *service)
+{
+    int64_t *lanes = service->lane_free_at;
+
+    memset(lanes, 0, service->params->queue_depth * sizeof(*lanes));
+    *service = (BfService) {
+        .params = service->params,
+        .lane_free_at = lanes,
+    };
 }
 
 /* Replace the smallest instant of the heap by a later one. */

@@ -38,6 +38,9 @@ typedef struct BfService {
 void bf_service_init(BfService *service, const BfParams *params);
 void bf_service_destroy(BfService *service);
 
+/* Forget what was accepted: it was not served after all. */
+void bf_service_reset(BfService *service);
+
 /* The instant at which a request that arrives @now is done. */
 int64_t bf_service_request(BfService *service, int64_t now, BfOp op,
                            uint64_t bytes);
