@@ -56,6 +56,20 @@ static bool open_store(BDRVBatchflushState *s, Error **errp)
     return true;
 }
 
+/* The block layer would refuse it without saying which node it means. */
+static bool check_child_writable(QDict *options, int flags, Error **errp)
+{
+    const char *name = qdict_get_try_str(options, "file");
+    BlockDriverState *child = name ? bdrv_find_node(name) : NULL;
+
+    if (child && bdrv_is_read_only(child) && (flags & BDRV_O_RDWR)) {
+        error_setg(errp, "file=%s is read-only; allowed is a writable node, "
+                   "or read-only=on for this one", name);
+        return false;
+    }
+    return true;
+}
+
 /* Behind the controller that is named, or one of its own. */
 static bool open_controller(BDRVBatchflushState *s, const char *id,
                             Error **errp)
@@ -79,6 +93,9 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
 
     s->bs = bs;
     qemu_co_mutex_init(&s->medium);
+    if (!check_child_writable(options, flags, errp)) {
+        return -EINVAL;
+    }
     ret = bdrv_open_file_child(NULL, options, "file", bs, errp);
     if (ret < 0) {
         return ret;
@@ -88,11 +105,12 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
         return -EINVAL;
     }
     s->pass_through = bf_params_pass_through(&s->params);
+    bf_service_init(&s->service, &s->params);
     if (!open_controller(s, controller, errp)) {
+        bf_service_destroy(&s->service);
         bf_store_free(s->store);
         return -EINVAL;
     }
-    bf_service_init(&s->service, &s->params);
 
     GRAPH_RDLOCK_GUARD_MAINLOOP();
     bs->supported_write_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA;

@@ -76,6 +76,8 @@ struct BatchflushController {
     BatchflushDelay *leader;    /* its leader, while it waits */
     QEMUBH *stuck_bh;           /* see batchflush_check_stuck() */
     CoQueue room;               /* writers stalled for want of it */
+    uint64_t destage_failures;  /* on any node */
+    int destage_error;          /* of the last one */
 };
 
 /* A new controller, with one reference.  @id may be NULL; copied. */

@@ -83,7 +83,7 @@ batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, bool flush)
         ret = write_runs(s, sweep);
     }
     /*
-     * Only a flushed child lets data leave the cache: a write that
+     * A flush keeps its data until the child is flushed: a write that
      * failed late, as fsync reports it, can then be tried again.
      */
     if (ret == 0 && flush) {
@@ -93,6 +93,8 @@ batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, bool flush)
         QEMU_LOCK_GUARD(&s->controller->lock);
         s->destage_failures++;
         s->destage_error = ret;
+        s->controller->destage_failures++;
+        s->controller->destage_error = ret;
     }
     return ret;
 }

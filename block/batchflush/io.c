@@ -10,6 +10,7 @@
 
 #include "qemu/osdep.h"
 #include "block/block-io.h"
+#include "qapi/error.h"
 
 #include "batchflush.h"
 #include "trace.h"
@@ -180,7 +181,7 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
 {
     BDRVBatchflushState *s = req->s;
     BatchflushController *c = s->controller;
-    uint64_t failures = s->destage_failures;
+    uint64_t failures = c->destage_failures;
     int64_t since = batchflush_now(c);
     int64_t waited;
     int ret = 0;
@@ -194,8 +195,8 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
             ret = -EIO;
             break;
         }
-        if (s->destage_failures != failures) {
-            ret = s->destage_error;
+        if (c->destage_failures != failures) {
+            ret = c->destage_error;
             break;
         }
         batchflush_kick_destage(c);
@@ -374,20 +375,53 @@ batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
     return change_request(&change, change_discard);
 }
 
+/*
+ * The cache knows sectors.  Where the end falls into one, the part that
+ * stays is brought to the child first, so that the sector can go.
+ */
+static int coroutine_fn GRAPH_RDLOCK destage_end(BDRVBatchflushState *s)
+{
+    BatchflushController *c = s->controller;
+    BfSweep *sweep;
+    int ret;
+
+    WITH_QEMU_LOCK_GUARD(&c->lock) {
+        sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
+        s->sweeps_open += sweep != NULL;
+    }
+    ret = batchflush_co_destage(s, sweep, false);
+    if (sweep) {
+        QEMU_LOCK_GUARD(&c->lock);
+        batchflush_co_sweep_done(s, sweep, ret);
+    }
+    return ret;
+}
+
 int coroutine_fn GRAPH_RDLOCK
 batchflush_co_truncate(BlockDriverState *bs, int64_t offset, bool exact,
                        PreallocMode prealloc, BdrvRequestFlags flags,
                        Error **errp)
 {
     BDRVBatchflushState *s = bs->opaque;
-    uint64_t keep = ROUND_UP(offset, BF_SECTOR_SIZE);
     int ret;
+
+    if (s->store && offset % BF_SECTOR_SIZE) {
+        ret = destage_end(s);
+        if (ret < 0) {
+            error_setg_errno(errp, -ret, "size=%" PRId64 " cannot be set: "
+                             "the write cache cannot be destaged", offset);
+            return ret;
+        }
+    }
 
     QEMU_LOCK_GUARD(&s->medium);
     ret = bdrv_co_truncate(bs->file, offset, exact, prealloc, flags, errp);
     if (ret == 0 && s->store) {
+        uint64_t keep = QEMU_ALIGN_DOWN(offset, BF_SECTOR_SIZE);
+
         QEMU_LOCK_GUARD(&s->controller->lock);
-        bf_store_drop(s->store, keep, INT64_MAX - BF_BLOCK_SIZE - keep,
+        bf_store_drop(s->store, keep,
+                      QEMU_ALIGN_DOWN(INT64_MAX - keep, BF_BLOCK_SIZE),
                       UINT64_MAX);
         qemu_co_queue_restart_all(&s->controller->room);
     }

@@ -8,7 +8,8 @@
  *
  * With an image it starts as a private, copy-on-write mapping of that
  * file: any number of nodes can start from one image at no cost, and
- * none ever changes it.
+ * none ever changes it.  The file has to keep its length meanwhile:
+ * the host ends a process that touches a mapping beyond it.
  */
 
 #include "qemu/osdep.h"
@@ -53,8 +54,9 @@ static int64_t open_image(const char *path, int *fd, Error **errp)
 {
     struct stat st;
 
-    *fd = qemu_open(path, O_RDONLY, errp);
+    *fd = qemu_open(path, O_RDONLY, NULL);
     if (*fd < 0) {
+        error_setg_errno(errp, errno, "image=%s cannot be opened", path);
         return -1;
     }
     if (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)) {

@@ -250,19 +250,3 @@ async def test_an_image_that_shrank(cache: str, image: Image, tmp_path: Path) ->
     assert data[MIB // 2 :][:BLOCK] == b"b" * BLOCK
     if cache != "none":
         assert data[MIB - BLOCK :] == b"a" * BLOCK
-
-
-@pytest.mark.xfail(strict=True, reason="reading a page that is gone raises SIGBUS")
-async def test_a_medium_in_memory_whose_image_shrank(image: Image, tmp_path: Path) -> None:
-    path = image(pattern=7)
-    medium = {"driver": "batchflush-memory", "image": str(path)}
-    async with daemon(tmp_path, disk(medium)) as program:
-        os.truncate(path, CACHE)
-        async with connected(tmp_path / "nbd") as connection:
-            try:
-                data = await connection.read(MIB // 2, BLOCK)
-                assert data in (bytes(BLOCK), bytes([7]) * BLOCK)
-            except RequestError as error:
-                assert error.errno == errno.EIO
-            await connection.flush()
-        assert await program.quit() == 0

@@ -43,7 +43,6 @@ async def array(
 BROKEN = {"iotype": "write", "errno": errno.EIO}
 
 
-@pytest.mark.xfail(strict=True, reason="it looks at the failures of its own disk only")
 async def test_a_writer_does_not_wait_for_ever_for_another_disk(
     image: Image, tmp_path: Path
 ) -> None:

@@ -127,12 +127,7 @@ def test_truncate(options: Options, image: Image) -> None:
     cut_and_grown(options, image(pattern=9), 9728)
 
 
-def test_truncate_within_a_sector(
-    options: Options, image: Image, request: pytest.FixtureRequest
-) -> None:
-    if "cache_size" in options:
-        reason = "the cached rest of the cut sector comes back when the disk grows"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_truncate_within_a_sector(options: Options, image: Image) -> None:
     cut_and_grown(options, image(pattern=9), 10000)
 
 
