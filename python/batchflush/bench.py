@@ -20,7 +20,7 @@ from batchflush.errors import UsageError
 NAME = "bench"
 HELP = "measure speed and size, against limits"
 
-BENCHMARKS = ("passthrough", "cache_scaling")
+BENCHMARKS = ("passthrough", "cache_scaling", "waiters", "coalesce", "coalesce-guest")
 
 RESULTS = paths.BENCH / "results.json"
 
@@ -62,7 +62,7 @@ def _report(numbers: list[Number]) -> None:
 
 
 def _benchmark(name: str) -> ModuleType:
-    return importlib.import_module(f"batchflush.benchmarks.{name}")
+    return importlib.import_module(f"batchflush.benchmarks.{name.replace('-', '_')}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
