@@ -112,13 +112,13 @@ async def _run_all(
             async with slots:
                 await _run_class(kernel, accelerator, profile, done)
 
-        tasks = [asyncio.create_task(in_slot(profile)) for profile in classes]
         try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                for profile in classes:
+                    group.create_task(in_slot(profile))
+        except* BatchflushError as errors:
+            # The first failure has ended the other guests.
+            raise errors.exceptions[0] from None
     order = [profile.name for profile in classes]
     return sorted(cells, key=lambda cell: (order.index(cell.profile), cell.threads))
 

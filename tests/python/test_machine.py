@@ -179,12 +179,35 @@ def test_a_qemu_that_hangs_and_ignores_sigterm_is_killed(
 ) -> None:
     pid_file = tmp_path / "pid"
     fake_qemu(f"trap '' TERM; echo $$ >{pid_file}; while :; do sleep 0.1; done")
-    monkeypatch.setattr(machine, "QUIT_SECONDS", 0.2)
+    monkeypatch.setattr(machine, "GRACE_SECONDS", 0.2)
     started = time.monotonic()
     with pytest.raises(BatchflushError, match="was not done within 1 s"):
         run_guest(kernel, limit_seconds=1)
     assert time.monotonic() - started < 15
     assert not Path("/proc", pid_file.read_text().strip()).exists()
+
+
+def test_a_cancelled_guest_leaves_nothing(
+    kernel: Kernel, fake_qemu: FakeQemu, tmp_path: Path
+) -> None:
+    """Ctrl-C cancels a guest's task, and may do so again while the guest is being ended."""
+    pid_file = tmp_path / "pid"
+    fake_qemu(f"echo $$ >{pid_file}; exec sleep 1000")
+
+    async def go() -> None:
+        running = machine.running(boot("tcg"), kernel, "true", lambda _: None, limit_seconds=30)
+        task = asyncio.create_task(running.__aenter__())
+        while not pid_file.exists() or not pid_file.read_text():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(go())
+    assert not Path("/proc", pid_file.read_text().strip()).exists()
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_failed_guest_leaves_its_logs_but_not_its_initramfs(

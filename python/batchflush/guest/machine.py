@@ -39,7 +39,8 @@ from batchflush.guest import initramfs
 from batchflush.guest.command_line import Boot, boot_arguments
 from batchflush.guest.packages import Kernel
 
-QUIT_SECONDS = 3
+# Between SIGTERM, at which QEMU ends cleanly, and SIGKILL.
+GRACE_SECONDS = 3
 CONNECT_SECONDS = 10
 TAIL_LINES = 15
 
@@ -56,12 +57,14 @@ class Machine:
         self.monitor = QMPClient("batchflush")
         self._report: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._output: asyncio.Task[None] | None = None
+        # Nothing is written to it, but a stream whose writer is forgotten is closed.
+        self._output_writer: asyncio.StreamWriter | None = None
 
     async def connect(
         self, monitor: socket.socket, report: socket.socket, output: socket.socket, sink: OnOutput
     ) -> None:
         self._report = await asyncio.open_connection(sock=report)
-        reader, _ = await asyncio.open_connection(sock=output)
+        reader, self._output_writer = await asyncio.open_connection(sock=output)
         self._output = asyncio.create_task(_copy(reader, sink))
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -107,20 +110,23 @@ class Machine:
                 return BatchflushError(f"{what}:{tail}", f"all of it is in {paths.shown(log)}")
         return BatchflushError(f"{what}; neither QEMU nor the kernel said why")
 
-    async def end(self) -> None:
-        """End QEMU, whatever state it is in; then everything it printed has been read."""
-        with contextlib.suppress(QMPError, OSError, TimeoutError):
-            async with asyncio.timeout(QUIT_SECONDS):
-                await self.monitor.execute("quit")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self.child.wait, QUIT_SECONDS)
-        await asyncio.to_thread(processes.stop, self.child, QUIT_SECONDS)
-        with contextlib.suppress(QMPError, OSError, EOFError):
-            await self.monitor.disconnect()
+    def end(self) -> None:
+        """End QEMU, whatever state it is in.
+
+        On purpose not a coroutine: Ctrl-C cancels those, and more than once.
+        """
+        processes.stop(self.child, GRACE_SECONDS)
+
+    async def close(self) -> None:
+        """Read what an ended QEMU still printed, and close the channels."""
         if self._output is not None:
-            await self._output
-        if self._report is not None:
-            self._report[1].close()
+            await asyncio.wait([self._output])
+        for writer in (self._report and self._report[1], self._output_writer):
+            if writer is not None:
+                writer.close()
+        # After Ctrl-C the client's own tasks have been cancelled, and it says so.
+        with contextlib.suppress(QMPError, OSError, EOFError, asyncio.CancelledError):
+            await self.monitor.disconnect()
 
 
 @contextlib.asynccontextmanager
@@ -146,20 +152,26 @@ async def running(
     archive.write_bytes(kernel.base.read_bytes() + initramfs.job_archive(job, order))
 
     machine = None
+    failed = False
     try:
         async with asyncio.timeout(limit_seconds):
             machine = await _start(replace(boot, initramfs=archive), folder, on_output)
             yield machine
+    except BatchflushError:
+        failed = True
+        raise
     except TimeoutError as error:
+        failed = True
         what = f"the guest was not done within {limit_seconds:.0f} s"
         raise machine.failure(what) if machine else BatchflushError(what) from error
     finally:
         if machine is not None:
-            await machine.end()
+            machine.end()
         archive.unlink()
-        if not keep_logs:
+        if not failed or not keep_logs:
             shutil.rmtree(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+        if machine is not None:
+            await machine.close()
 
 
 async def _start(boot: Boot, folder: Path, on_output: OnOutput) -> Machine:
@@ -194,7 +206,8 @@ async def _start(boot: Boot, folder: Path, on_output: OnOutput) -> Machine:
     try:
         await machine.connect(*ours, on_output)
     except BaseException:
-        await machine.end()
+        machine.end()
+        await machine.close()
         raise
     return machine
 
