@@ -2,6 +2,7 @@
 """The arithmetic of the benchmarks of coalescing."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,32 @@ def test_compare_measures_in_turns_and_nobody_is_always_first() -> None:
     result = asyncio.run(coalesce_load.compare(ways, "auto", Effort(2, 2, 0, 0)))
     assert called == ["off", "auto", "auto", "off"]
     assert result.slowdown.value == pytest.approx(100)
+
+
+def test_compare_measures_at_once() -> None:
+    async def load() -> coalesce_load.Comparison:
+        # Each waits for the other.
+        both = asyncio.Barrier(2)
+
+        async def measure() -> float:
+            async with asyncio.timeout(5):
+                await both.wait()
+            return 1
+
+        ways = {"off": measure, "auto": measure}
+        return await coalesce_load.compare(ways, "auto", Effort(2, 2, 0, 0), at_once=True)
+
+    assert asyncio.run(load()).rounds == 2
+
+
+def test_the_plot_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce_guest, "PICTURE", tmp_path / "coalesce.png")
+    cells = row(coalesce_guest.TRIAL, 100, 200, 300, jobs=8)
+    for disk, writes in coalesce_guest.WRITES.items():
+        for jobs in writes:
+            cells += row(disk, 100, 200, 300, jobs=jobs)
+    coalesce_guest.draw(cells)
+    assert (tmp_path / "coalesce.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_shared_percent_counts_leaders_with_company() -> None:

@@ -208,13 +208,24 @@ class Effort:
         return rounds >= self.most or (rounds >= self.fewest and clear)
 
 
-async def compare(ways: Mapping[str, Measurement], one: str, effort: Effort) -> Comparison:
-    """Measure rates in turns, so that whatever else the machine does hits all ways alike."""
+async def compare(
+    ways: Mapping[str, Measurement], one: str, effort: Effort, *, at_once: bool = False
+) -> Comparison:
+    """Measure rates in turns, so that whatever else the machine does hits all ways alike.
+
+    at_once: side by side instead. What is so short that the host decides about its rate
+    differs far less between neighbours than from one moment to the next. Time that waits
+    take shows as it does in turns; time of the processor that one way takes slows them all.
+    """
     rates: dict[str, list[float]] = {way: [] for way in ways}
     names = list(ways)
     while True:
-        for name in names:
-            rates[name].append(await ways[name]())
+        if at_once:
+            measured = await asyncio.gather(*(ways[name]() for name in names))
+        else:
+            measured = [await ways[name]() for name in names]
+        for name, figure in zip(names, measured, strict=True):
+            rates[name].append(figure)
         # None is always the first.
         names = [*names[1:], names[0]]
         result = compared(rates, one)
