@@ -26,32 +26,60 @@ def load_text(folder: Path, text: str) -> dict[str, profiles.Profile]:
     return profiles.load(file)
 
 
-def test_the_four_classes_are_there() -> None:
-    assert list(profiles.load()) == ["ramdisk", "array-battery", "sata-7200", "sata-7200-nocache"]
+def durable_ns(profile: profiles.Profile) -> float:
+    """A 4 KiB write and its flush, if the front end lets one through, on an idle disk."""
+    node = {key: setting.value for key, setting in profile.node.items()}
+    volatile = node["write-cache"] == "volatile"
+    times = ["write-latency-ns", "flush-latency-ns"] + ["destage-latency-ns"] * volatile
+    to_medium = node["write-cache"] != "battery" and "bandwidth" in node
+    transfer = 4096e9 / int(node["bandwidth"]) if to_medium else 0.0
+    return sum(int(node.get(key, 0)) for key in times) + transfer
 
 
-def test_a_class_whose_node_has_no_cache_reports_none() -> None:
+def test_every_kind_of_storage_has_its_class() -> None:
+    assert list(profiles.load()) == [
+        "ramdisk", "array-battery", "array-battery-failed",
+        "sata-7200", "sata-7200-nocache", "sata-5400", "sata-5400-nocache", "sas-15k",
+        "flash-array", "ssd-sata-consumer", "ssd-sata-plp",
+        "nvme-consumer", "nvme-plp", "optane", "emmc", "sd-card",
+        "cloud-gcp-pd-ssd", "cloud-ebs-gp3",
+    ]  # fmt: skip
+
+
+def test_a_class_that_can_lose_a_write_reports_its_cache() -> None:
     for profile in profiles.load().values():
-        cached = profile.node["write-cache"].value != "none"
-        assert profile.front_end["write-cache"].value == ("on" if cached else "off"), profile.name
+        if profile.node["write-cache"].value == "volatile":
+            assert profile.front_end["write-cache"].value == "on", profile.name
+
+
+def test_a_flush_has_a_time_where_one_arrives_and_only_there() -> None:
+    for profile in profiles.load().values():
+        arrives = profile.front_end["write-cache"].value == "on"
+        assert ("flush-latency-ns" in profile.node) == arrives, profile.name
+
+
+def test_a_battery_that_fails_leaves_the_rest_of_the_array_as_it_is() -> None:
+    whole, failed = profiles.find("array-battery"), profiles.find("array-battery-failed")
+    for key in ("read-latency-ns", "queue-depth", "flush-concurrency"):
+        assert failed.node[key].value == whole.node[key].value
+    onto_disk = (whole.node[key].value for key in ("write-latency-ns", "destage-latency-ns"))
+    assert failed.node["write-latency-ns"].value == sum(map(int, onto_disk))
 
 
 def test_no_class_coalesces() -> None:
     assert {p.node["coalesce"].value for p in profiles.load().values()} == {"off"}
 
 
-def test_a_durable_write_takes_what_the_sources_say() -> None:
-    classes = profiles.load()
-
-    def durable_ns(name: str) -> int:
-        node = classes[name].node
-        keys = ("write-latency-ns", "flush-latency-ns")
-        drain = node["write-cache"].value == "volatile"
-        keys += ("destage-latency-ns",) if drain else ()
-        return sum(int(node[key].value) for key in keys)
-
-    assert durable_ns("sata-7200") == 10_300_000
-    assert durable_ns("array-battery") == 43_000
+@pytest.mark.parametrize(
+    ("name", "published_ms"),
+    [
+        ("array-battery", 0.043), ("sata-7200", 10.3), ("flash-array", 1.93),
+        ("ssd-sata-consumer", 3.0), ("ssd-sata-plp", 0.158), ("nvme-consumer", 1.742),
+        ("emmc", 2.0), ("sd-card", 1.728), ("cloud-gcp-pd-ssd", 0.8), ("cloud-ebs-gp3", 0.7),
+    ],
+)  # fmt: skip
+def test_a_durable_write_takes_what_its_source_says(name: str, published_ms: float) -> None:
+    assert durable_ns(profiles.find(name)) / 1e6 == pytest.approx(published_ms, rel=0.003)
 
 
 def test_a_setting_keeps_value_unit_grade_and_source(tmp_path: Path) -> None:
