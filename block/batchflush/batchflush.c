@@ -8,6 +8,7 @@
 
 #include "qemu/osdep.h"
 #include "block/block-io.h"
+#include "block/snapshot.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
 #include "qemu/main-loop.h"
@@ -29,7 +30,7 @@ BDRVBatchflushState *batchflush_state(BlockDriverState *bs)
 int64_t batchflush_node_flush_time(const BDRVBatchflushState *s)
 {
     return s->flush_time.sampled ? s->flush_time.value
-                                 : s->params.flush_latency_ns;
+                                 : bf_params_expected_flush_ns(&s->params);
 }
 
 static bool open_store(BDRVBatchflushState *s, Error **errp)
@@ -91,8 +92,9 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     g_autofree char *controller = NULL;
     int ret;
 
+    GLOBAL_STATE_CODE();
     s->bs = bs;
-    qemu_co_mutex_init(&s->medium);
+    qemu_co_queue_init(&s->turns);
     if (!check_child_writable(options, flags, errp)) {
         return -EINVAL;
     }
@@ -106,11 +108,13 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     }
     s->pass_through = bf_params_pass_through(&s->params);
     bf_service_init(&s->service, &s->params);
+    s->drained = bs->quiesce_counter > 0;
     if (!open_controller(s, controller, errp)) {
         bf_service_destroy(&s->service);
         bf_store_free(s->store);
         return -EINVAL;
     }
+    s->background = batchflush_background_new(s);
 
     GRAPH_RDLOCK_GUARD_MAINLOOP();
     bs->supported_write_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA;
@@ -126,12 +130,14 @@ static void batchflush_close(BlockDriverState *bs)
     BDRVBatchflushState *s = bs->opaque;
     uint64_t lost = s->store ? bf_store_dirty(s->store) : 0;
 
+    GLOBAL_STATE_CODE();
     /* bdrv_close() has flushed us while we were drained. */
     if (lost) {
         error_report("batchflush: node '%s': %" PRIu64 " bytes in the write "
                      "cache could not be written to its file and are lost",
                      bdrv_get_node_name(bs), lost);
     }
+    batchflush_background_close(s->background);
     batchflush_controller_detach(s);
     qemu_vfree(s->destage_buffer);
     bf_store_free(s->store);
@@ -160,9 +166,10 @@ static bool check_controller(const BDRVBatchflushState *s, const char *id,
 {
     const char *current = s->controller->id;
 
-    if (id && g_strcmp0(id, current)) {
+    if (g_strcmp0(id, current)) {
         error_setg(errp, "controller=%s cannot be set while the node is "
-                   "open; allowed is %s", id, current ?: "none");
+                   "open; allowed is %s", id ?: "(none)",
+                   current ?: "(none)");
         return false;
     }
     return true;
@@ -175,6 +182,7 @@ static int batchflush_reopen_prepare(BDRVReopenState *state,
     g_autofree BfParams *params = g_new(BfParams, 1);
     g_autofree char *controller = NULL;
 
+    GLOBAL_STATE_CODE();
     if (!batchflush_options_parse(state->options, params, &controller,
                                   errp) ||
         !check_controller(s, controller, errp) ||
@@ -190,6 +198,7 @@ static void batchflush_reopen_commit(BDRVReopenState *state)
     BDRVBatchflushState *s = state->bs->opaque;
     g_autofree BfParams *params = state->opaque;
 
+    GLOBAL_STATE_CODE();
     QEMU_LOCK_GUARD(&s->controller->lock);
     s->params = *params;
     s->pass_through = bf_params_pass_through(params);
@@ -201,15 +210,22 @@ static void batchflush_reopen_abort(BDRVReopenState *state)
     g_free(state->opaque);
 }
 
-/* Attaching the child drains us before there is a controller. */
-static void change_drained(BDRVBatchflushState *s, int change)
+/*
+ * Called for the first of nested drains, and after the last.  Attaching
+ * the child drains us before there is a controller, and we may be
+ * opened while drained (loadvm): hence a state and no count.
+ */
+static void set_drained(BDRVBatchflushState *s, bool drained)
 {
     BatchflushController *c = s->controller;
 
-    s->drained += change;
-    if (c) {
-        QEMU_LOCK_GUARD(&c->lock);
-        c->drained += change;
+    if (!c) {
+        return;
+    }
+    QEMU_LOCK_GUARD(&c->lock);
+    if (s->drained != drained) {
+        s->drained = drained;
+        c->drained += drained ? 1 : -1;
         batchflush_update_serving(c);
         batchflush_kick_destage(c);
     }
@@ -217,12 +233,12 @@ static void change_drained(BDRVBatchflushState *s, int change)
 
 static void batchflush_drain_begin(BlockDriverState *bs)
 {
-    change_drained(bs->opaque, 1);
+    set_drained(bs->opaque, true);
 }
 
 static void batchflush_drain_end(BlockDriverState *bs)
 {
-    change_drained(bs->opaque, -1);
+    set_drained(bs->opaque, false);
 }
 
 static void GRAPH_RDLOCK
@@ -250,25 +266,37 @@ batchflush_co_getlength(BlockDriverState *bs)
     return bdrv_co_getlength(bs->file->bs);
 }
 
+/* Drained, a flush brings any kind of cache to the child. */
+static int GRAPH_RDLOCK drain_and_flush(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    int ret;
+
+    bdrv_drained_begin(bs);
+    ret = bdrv_flush(bs);
+    bdrv_drained_end(bs);
+    if (ret == 0 && s->store && bf_store_dirty(s->store)) {
+        ret = -EIO;
+    }
+    return ret;
+}
+
 static int GRAPH_RDLOCK batchflush_inactivate(BlockDriverState *bs)
 {
     BDRVBatchflushState *s = bs->opaque;
 
-    /* The machine is stopped by now, so this drains any kind of cache. */
-    if (s->store && bf_store_dirty(s->store)) {
-        return bdrv_flush(bs);
-    }
-    return 0;
+    GLOBAL_STATE_CODE();
+    return s->store && bf_store_dirty(s->store) ? drain_and_flush(bs) : 0;
 }
 
-/*
- * Without this the block layer would take the snapshot of our child,
- * which lacks what is in the cache.
- */
+/* Our child holds all we have once it is drained. */
 static int GRAPH_RDLOCK
 batchflush_snapshot_create(BlockDriverState *bs, QEMUSnapshotInfo *info)
 {
-    return -ENOTSUP;
+    int ret = drain_and_flush(bs);
+
+    GLOBAL_STATE_CODE();
+    return ret < 0 ? ret : bdrv_snapshot_create(bs->file->bs, info);
 }
 
 static BlockDriver bdrv_batchflush = {

@@ -17,11 +17,13 @@
 #include "model/service.h"
 #include "store/store.h"
 
+typedef struct BatchflushBackground BatchflushBackground;
+
 struct BDRVBatchflushState {
     BlockDriverState *bs;
     BatchflushController *controller;
     QLIST_ENTRY(BDRVBatchflushState) next;
-    unsigned drained;           /* as far as the controller knows; BQL */
+    bool drained;               /* as far as the controller knows */
     bool pass_through;          /* no request is delayed or cached */
 
     /* From here on protected by the controller's lock. */
@@ -33,6 +35,7 @@ struct BDRVBatchflushState {
     BfFlushStats flush_stats;   /* this node's share of the flushes */
     BfAverage flush_time;
 
+    BatchflushBackground *background;
     bool destaging;             /* the background coroutine is at work */
     uint64_t destage_from;      /* where its next sweep begins */
     uint64_t sweeps_open;
@@ -45,12 +48,15 @@ struct BDRVBatchflushState {
     uint64_t bookkeeping_ns;
 
     /*
-     * Taken around everything that changes the child while there is a
-     * cache, so that an older version never overtakes a newer one.
-     * Taken before the lock.  It is fair: who comes later goes later.
+     * Whatever changes the child while there is a cache takes its turn,
+     * so that an older version never overtakes a newer one.  A turn is
+     * drawn in the critical section that claims a sweep: who claims
+     * later moves later, and finds what those before have left.
      */
-    CoMutex medium;
-    void *destage_buffer;       /* used under @medium */
+    uint64_t turn_next;         /* to be drawn */
+    uint64_t turn_now;          /* whose turn it is */
+    CoQueue turns;
+    void *destage_buffer;       /* used by whose turn it is */
 };
 
 /* batchflush.c */
@@ -106,11 +112,24 @@ int coroutine_fn GRAPH_RDLOCK batchflush_co_flush(BlockDriverState *bs);
 /* destage.c */
 
 /*
- * Write a sweep's data (NULL: none) to the child, and flush the child
- * if @flush.  Does not end the sweep.  Returns 0 or -errno.
+ * Take part in changing the child.  Every turn that is drawn has to be
+ * waited for and ended.  Called with the lock held; waiting releases it.
+ */
+uint64_t batchflush_draw_turn(BDRVBatchflushState *s);
+void coroutine_fn batchflush_co_wait_turn(BDRVBatchflushState *s,
+                                          uint64_t turn);
+void coroutine_fn batchflush_co_end_turn(BDRVBatchflushState *s);
+
+/*
+ * In its turn, which it ends, write a sweep's data (NULL: none) to the
+ * child, and flush the child if @flush.  Does not end the sweep, but
+ * empties it if that fails: its data is dirty and unclaimed again.
+ * Called with the lock held, which is released meanwhile.  Returns 0 or
+ * -errno.
  */
 int coroutine_fn GRAPH_RDLOCK
-batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, bool flush);
+batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, uint64_t turn,
+                      bool flush);
 
 /*
  * End a sweep: its data leaves the cache if @ret is 0 and stays dirty
@@ -131,6 +150,10 @@ int64_t batchflush_destage_instant(BDRVBatchflushState *s,
  * if the cache's level asks for it.  Called with the lock held.
  */
 void batchflush_kick_destage(BatchflushController *c);
+
+/* What background destage needs of a node, from its opening to its end. */
+BatchflushBackground *batchflush_background_new(BDRVBatchflushState *s);
+void batchflush_background_close(BatchflushBackground *background);
 
 /* stats.c */
 

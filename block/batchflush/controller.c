@@ -94,7 +94,6 @@ BatchflushController *batchflush_controller_new(const char *id)
     c->id = g_strdup(id);
     c->refs = 1;
     qemu_mutex_init(&c->lock);
-    qemu_co_queue_init(&c->room);
     QLIST_INIT(&c->nodes);
     QTAILQ_INIT(&c->delays);
     QSIMPLEQ_INIT(&c->joined);
@@ -153,25 +152,40 @@ static bool check_agreement(BatchflushController *c, BDRVBatchflushState *s,
     return false;
 }
 
+/* The coordinator expects what the slowest node takes. */
+static void expect_slowest(BatchflushController *c)
+{
+    BDRVBatchflushState *node;
+
+    c->params.flush_latency_ns = 0;
+    c->params.flush_clean_latency_ns = 0;
+    QLIST_FOREACH(node, &c->nodes, next) {
+        c->params.flush_latency_ns = MAX(c->params.flush_latency_ns,
+                                         node->params.flush_latency_ns);
+        c->params.flush_clean_latency_ns =
+            MAX(c->params.flush_clean_latency_ns,
+                node->params.flush_clean_latency_ns);
+    }
+    bf_coordinator_reconsider(&c->coordinator);
+}
+
 void batchflush_controller_update(BDRVBatchflushState *s)
 {
     BatchflushController *c = s->controller;
     BDRVBatchflushState *node;
 
     bf_params_copy_shared(&c->params, &s->params);
-    c->params.flush_latency_ns = 0;
     QLIST_FOREACH(node, &c->nodes, next) {
         bf_params_copy_shared(&node->params, &c->params);
-        c->params.flush_latency_ns = MAX(c->params.flush_latency_ns,
-                                         node->params.flush_latency_ns);
     }
-    bf_coordinator_reconsider(&c->coordinator);
+    expect_slowest(c);
     batchflush_wake_all(c);
 }
 
 bool batchflush_controller_attach(BatchflushController *c,
                                   BDRVBatchflushState *s, Error **errp)
 {
+    GLOBAL_STATE_CODE();
     QEMU_LOCK_GUARD(&c->lock);
     if (!check_agreement(c, s, errp)) {
         return false;
@@ -193,11 +207,13 @@ void batchflush_controller_detach(BDRVBatchflushState *s)
 {
     BatchflushController *c = s->controller;
 
+    GLOBAL_STATE_CODE();
     WITH_QEMU_LOCK_GUARD(&c->lock) {
         QLIST_REMOVE(s, next);
         c->n_nodes--;
         c->drained -= s->drained;
         s->controller = NULL;
+        expect_slowest(c);
         batchflush_update_serving(c);
     }
     batchflush_controller_unref(c);

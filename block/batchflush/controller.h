@@ -33,6 +33,7 @@ typedef struct BatchflushDelay {
     BatchflushController *controller;
     QTAILQ_ENTRY(BatchflushDelay) next;
     bool waiting;
+    bool for_room;              /* a writer stalled for want of it */
 } BatchflushDelay;
 
 /* A guest flush that joined a batch; it lives on its coroutine's stack. */
@@ -75,7 +76,6 @@ struct BatchflushController {
     BatchflushMembers joined;   /* of the batch that is forming */
     BatchflushDelay *leader;    /* its leader, while it waits */
     QEMUBH *stuck_bh;           /* see batchflush_check_stuck() */
-    CoQueue room;               /* writers stalled for want of it */
     uint64_t destage_failures;  /* on any node */
     int destage_error;          /* of the last one */
 };
@@ -136,6 +136,9 @@ void coroutine_fn batchflush_co_park(BatchflushController *c,
 
 /* End a wait early.  Called with the lock held, from a coroutine. */
 void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay);
+
+/* There may be room: wake stalled writers.  Lock held, in a coroutine. */
+void coroutine_fn batchflush_co_wake_stalled(BatchflushController *c);
 
 /* End all waits early.  Called with the lock held, from anywhere. */
 void batchflush_wake_all(BatchflushController *c);

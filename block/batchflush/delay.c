@@ -96,21 +96,26 @@ bool batchflush_stuck(const BatchflushController *c)
            qatomic_read(&global_aio_wait.num_waiters) > 0;
 }
 
-/* The request polled for begins before the poll; this runs within it. */
+/*
+ * The poll may begin at any time as long as somebody waits.  An idle
+ * bottom half runs in it, within 10 ms; without a poll it does nothing.
+ */
 void batchflush_stuck_bh(void *opaque)
 {
     BatchflushController *c = opaque;
 
+    QEMU_LOCK_GUARD(&c->lock);
     if (batchflush_stuck(c)) {
-        QEMU_LOCK_GUARD(&c->lock);
         batchflush_wake_all(c);
+    } else if (!QTAILQ_EMPTY(&c->delays)) {
+        qemu_bh_schedule_idle(c->stuck_bh);
     }
 }
 
 void batchflush_check_stuck(BatchflushController *c)
 {
     if (c->clock == QEMU_CLOCK_VIRTUAL) {
-        qemu_bh_schedule(c->stuck_bh);
+        qemu_bh_schedule_idle(c->stuck_bh);
     }
 }
 
@@ -141,7 +146,7 @@ void coroutine_fn batchflush_co_park(BatchflushController *c,
 void coroutine_fn batchflush_co_wait_until(BatchflushController *c,
                                            int64_t instant)
 {
-    BatchflushDelay delay;
+    BatchflushDelay delay = {};
 
     if (batchflush_serving(c) && instant > batchflush_now(c)) {
         batchflush_co_park(c, &delay, instant);
@@ -152,6 +157,20 @@ void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay)
 {
     if (stop_waiting(delay)) {
         aio_co_wake(delay->co);
+    }
+}
+
+void coroutine_fn batchflush_co_wake_stalled(BatchflushController *c)
+{
+    BatchflushDelay *delay, *next;
+
+    if (c->cache.stalled == 0) {
+        return;
+    }
+    QTAILQ_FOREACH_SAFE(delay, &c->delays, next, next) {
+        if (delay->for_room) {
+            batchflush_co_unpark(delay);
+        }
     }
 }
 

@@ -52,7 +52,7 @@ static size_t next_run(BDRVBatchflushState *s, BfSweep *sweep,
                          offset);
 }
 
-/* Called under @medium. */
+/* Called in our turn, without the lock. */
 static int coroutine_fn GRAPH_RDLOCK
 write_runs(BDRVBatchflushState *s, BfSweep *sweep)
 {
@@ -73,29 +73,63 @@ write_runs(BDRVBatchflushState *s, BfSweep *sweep)
     return ret;
 }
 
-int coroutine_fn GRAPH_RDLOCK
-batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, bool flush)
+uint64_t batchflush_draw_turn(BDRVBatchflushState *s)
 {
-    int ret = 0;
+    return s->turn_next++;
+}
 
-    QEMU_LOCK_GUARD(&s->medium);
-    if (sweep) {
-        ret = write_runs(s, sweep);
+void coroutine_fn batchflush_co_wait_turn(BDRVBatchflushState *s,
+                                          uint64_t turn)
+{
+    while (s->turn_now != turn) {
+        qemu_co_queue_wait(&s->turns, &s->controller->lock);
     }
+}
+
+void coroutine_fn batchflush_co_end_turn(BDRVBatchflushState *s)
+{
+    s->turn_now++;
+    qemu_co_queue_restart_all(&s->turns);
+}
+
+/* Called in our turn, without the lock. */
+static int coroutine_fn GRAPH_RDLOCK
+move(BDRVBatchflushState *s, BfSweep *sweep, bool flush)
+{
+    int ret = sweep ? write_runs(s, sweep) : 0;
+
     /*
      * A flush keeps its data until the child is flushed: a write that
      * failed late, as fsync reports it, can then be tried again.
      */
-    if (ret == 0 && flush) {
-        ret = bdrv_co_flush(s->bs->file->bs);
-    }
+    return ret == 0 && flush ? bdrv_co_flush(s->bs->file->bs) : ret;
+}
+
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_destage(BDRVBatchflushState *s, BfSweep *sweep, uint64_t turn,
+                      bool flush)
+{
+    BatchflushController *c = s->controller;
+    int ret;
+
+    batchflush_co_wait_turn(s, turn);
+    qemu_mutex_unlock(&c->lock);
+    ret = move(s, sweep, flush);
+    qemu_mutex_lock(&c->lock);
     if (ret < 0) {
-        QEMU_LOCK_GUARD(&s->controller->lock);
         s->destage_failures++;
         s->destage_error = ret;
-        s->controller->destage_failures++;
-        s->controller->destage_error = ret;
+        c->destage_failures++;
+        c->destage_error = ret;
+        /*
+         * At once, not when the sweep's time is over: a flush that
+         * begins from now on does not see this failure, only the data.
+         */
+        if (sweep) {
+            bf_store_sweep_abort(s->store, sweep);
+        }
     }
+    batchflush_co_end_turn(s);
     return ret;
 }
 
@@ -106,18 +140,15 @@ void coroutine_fn batchflush_co_sweep_done(BDRVBatchflushState *s,
 
     s->sweeps_open--;
     s->destaged_bytes += bf_store_sweep_done(s->store, sweep, ret == 0);
-    qemu_co_queue_restart_all(&c->room);
+    batchflush_co_wake_stalled(c);
     batchflush_kick_destage(c);
 }
 
 static bool wants_destage(BatchflushController *c)
 {
-    if (c->params.write_cache == BF_CACHE_NONE || c->power.off ||
-        !bf_cache_wants_destage(&c->cache, batchflush_controller_used(c))) {
-        return false;
-    }
-    /* A drained node starts nothing by itself, but writers must end. */
-    return !c->drained || c->cache.stalled > 0;
+    return c->params.write_cache != BF_CACHE_NONE &&
+           !c->power.off && !c->drained &&
+           bf_cache_wants_destage(&c->cache, batchflush_controller_used(c));
 }
 
 /*
@@ -125,7 +156,7 @@ static bool wants_destage(BatchflushController *c)
  * meanwhile.  Returns 0, or -errno, or -EAGAIN if there is nothing that
  * another sweep has not claimed.
  */
-static int coroutine_fn destage_one(BDRVBatchflushState *s)
+static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
 {
     BatchflushController *c = s->controller;
     uint64_t epoch = c->power.epoch;
@@ -133,11 +164,13 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
     BfSweep *sweep = bf_store_sweep_run(s->store, s->destage_from,
                                         RUN_MAX);
     int64_t done_at = now;
+    uint64_t turn;
     int ret;
 
     if (!sweep) {
         return -EAGAIN;
     }
+    turn = batchflush_draw_turn(s);
     s->sweeps_open++;
     s->destage_from = bf_sweep_end(sweep);
     if (batchflush_serving(c)) {
@@ -145,12 +178,7 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
     }
     trace_batchflush_destage(s->bs, bf_sweep_bytes(sweep), done_at - now);
 
-    qemu_mutex_unlock(&c->lock);
-    WITH_GRAPH_RDLOCK_GUARD() {
-        ret = batchflush_co_destage(s, sweep, false);
-    }
-    qemu_mutex_lock(&c->lock);
-
+    ret = batchflush_co_destage(s, sweep, turn, false);
     batchflush_co_wait_until(c, done_at);
     if (!bf_power_alive(&c->power, epoch)) {
         ret = -EIO;
@@ -159,36 +187,103 @@ static int coroutine_fn destage_one(BDRVBatchflushState *s)
     return ret;
 }
 
-static void coroutine_fn background_entry(void *opaque)
+/*
+ * What the background coroutine knows of its node until it has the graph
+ * lock.  It must not keep a drain waiting before: a writer of the graph
+ * drains nodes, too, and would wait for us while we wait for it.  So it
+ * is not in flight until then, and the node may be gone by then.
+ */
+struct BatchflushBackground {
+    unsigned refs;
+    QemuMutex lock;             /* taken before the controller's */
+    BDRVBatchflushState *s;     /* NULL: the node is closed */
+};
+
+BatchflushBackground *batchflush_background_new(BDRVBatchflushState *s)
 {
-    BDRVBatchflushState *s = opaque;
+    BatchflushBackground *background = g_new(BatchflushBackground, 1);
+
+    *background = (BatchflushBackground) { .refs = 1, .s = s };
+    qemu_mutex_init(&background->lock);
+    return background;
+}
+
+static void background_unref(BatchflushBackground *background)
+{
+    if (qatomic_fetch_dec(&background->refs) == 1) {
+        qemu_mutex_destroy(&background->lock);
+        g_free(background);
+    }
+}
+
+void batchflush_background_close(BatchflushBackground *background)
+{
+    WITH_QEMU_LOCK_GUARD(&background->lock) {
+        background->s = NULL;
+    }
+    background_unref(background);
+}
+
+/* The node, in flight, or NULL if it is closed or drained. */
+static BDRVBatchflushState *background_enter(BatchflushBackground *background)
+{
+    BDRVBatchflushState *s;
+
+    QEMU_LOCK_GUARD(&background->lock);
+    s = background->s;
+    if (s) {
+        QEMU_LOCK_GUARD(&s->controller->lock);
+        if (s->drained) {
+            s->destaging = false;
+            return NULL;
+        }
+        bdrv_inc_in_flight(s->bs);
+    }
+    return s;
+}
+
+static void coroutine_fn GRAPH_RDLOCK background_run(BDRVBatchflushState *s)
+{
     BatchflushController *c = s->controller;
 
-    WITH_QEMU_LOCK_GUARD(&c->lock) {
-        /*
-         * After a failure, wait for the next write or flush to try
-         * again: a child that fails would keep us busy for ever.
-         */
-        while (wants_destage(c) && destage_one(s) == 0) {
-            continue;
-        }
-        /*
-         * Who waits for room is woken when a sweep ends.  Waking them
-         * here, where others hold all that is dirty, would start us
-         * again, and so on, without the event loop ever having a turn.
-         */
-        s->destaging = false;
+    QEMU_LOCK_GUARD(&c->lock);
+    /*
+     * After a failure, wait for the next write or flush to try again: a
+     * child that fails would keep us busy for ever.
+     */
+    while (wants_destage(c) && destage_one(s) == 0) {
+        continue;
     }
-    bdrv_dec_in_flight(s->bs);
+    /*
+     * Who waits for room is woken when a sweep ends.  Waking them here,
+     * where others hold all that is dirty, would start us again, and so
+     * on, without the event loop ever having a turn.
+     */
+    s->destaging = false;
+}
+
+static void coroutine_fn background_entry(void *opaque)
+{
+    BatchflushBackground *background = opaque;
+    BDRVBatchflushState *s;
+
+    WITH_GRAPH_RDLOCK_GUARD() {
+        s = background_enter(background);
+        if (s) {
+            background_run(s);
+            bdrv_dec_in_flight(s->bs);
+        }
+    }
+    background_unref(background);
 }
 
 static void start_destage(BDRVBatchflushState *s)
 {
     AioContext *ctx = bdrv_get_aio_context(s->bs);
-    Coroutine *co = qemu_coroutine_create(background_entry, s);
+    Coroutine *co = qemu_coroutine_create(background_entry, s->background);
 
     s->destaging = true;
-    bdrv_inc_in_flight(s->bs);
+    qatomic_inc(&s->background->refs);
     if (qemu_in_coroutine()) {
         /* Enters it once we yield, with the lock released. */
         aio_co_enter(ctx, co);
@@ -205,7 +300,8 @@ void batchflush_kick_destage(BatchflushController *c)
         return;
     }
     QLIST_FOREACH(s, &c->nodes, next) {
-        if (!s->destaging && bf_store_used(s->store) > 0) {
+        if (!s->destaging && bf_store_used(s->store) > 0 &&
+            !(s->bs->open_flags & BDRV_O_INACTIVE)) {
             start_destage(s);
         }
     }

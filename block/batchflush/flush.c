@@ -25,6 +25,7 @@ typedef struct FlushPart {
     BfSweep *sweep;             /* what it drains, or NULL */
     uint64_t dirty_bytes;
     bool drains;                /* it moves dirty data to the child */
+    uint64_t turn;              /* and when */
     bool clean;                 /* it found nothing to do */
     bool served;                /* its time was served */
     int64_t done_at;            /* when the model has it durable */
@@ -117,6 +118,7 @@ static void part_begin(FlushPart *part, int64_t now)
     part->done_at = now;
     part->drains = drains(s);
     if (part->drains) {
+        part->turn = batchflush_draw_turn(s);
         part->sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
     }
     part->clean = is_clean(part);
@@ -137,40 +139,51 @@ static void part_begin(FlushPart *part, int64_t now)
                                  part->done_at - now);
 }
 
-/*
- * Move the data; the time that takes to the guest is the model's.
- * Called without the lock.
- */
+/* Move the data; the time that takes to the guest is the model's. */
 static int coroutine_fn GRAPH_RDLOCK part_move(const FlushPart *part)
 {
     BDRVBatchflushState *s = part->s;
     bool child_flush = !(s->bs->open_flags & BDRV_O_NO_FLUSH);
+    int ret = 0;
 
-    if (!s->store) {
-        return child_flush ? bdrv_co_flush(s->bs->file->bs) : 0;
+    if (part->drains) {
+        return batchflush_co_destage(s, part->sweep, part->turn,
+                                     child_flush);
     }
-    return part->drains
-        ? batchflush_co_destage(s, part->sweep, child_flush) : 0;
+    if (!s->store && child_flush) {
+        qemu_mutex_unlock(&s->controller->lock);
+        ret = bdrv_co_flush(s->bs->file->bs);
+        qemu_mutex_lock(&s->controller->lock);
+    }
+    return ret;
 }
 
+/*
+ * One disk after the other: what the host takes adds up, what the
+ * hardware takes does not.
+ */
 static void coroutine_fn GRAPH_RDLOCK job_move(FlushJob *job)
 {
-    BatchflushController *c = job->controller;
-
     for (unsigned i = 0; i < job->n_parts; i++) {
         FlushPart *part = &job->parts[i];
 
-        qemu_mutex_unlock(&c->lock);
         part->ret = part_move(part);
-        qemu_mutex_lock(&c->lock);
-        part->durable_at = MAX(part->done_at, batchflush_now(c));
+        part->durable_at = MAX(part->done_at,
+                               batchflush_now(job->controller));
     }
 }
 
+/*
+ * A disk by itself is as late as it was; of several the one that waits
+ * for others was durable when the model says.
+ */
 static void part_end(const FlushJob *job, FlushPart *part)
 {
     BDRVBatchflushState *s = part->s;
+    int64_t now = batchflush_now(job->controller);
 
+    part->durable_at = job->n_parts == 1 ? now : MIN(part->durable_at, now);
+    part->served &= now >= part->done_at;
     if (!bf_power_alive(&job->controller->power, job->epoch)) {
         part->ret = -EIO;
     } else if (part->ret == 0 && s->destage_failures != part->failures) {
@@ -242,7 +255,6 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
 
     for (unsigned i = 0; i < job->n_parts; i++) {
         part_end(job, &job->parts[i]);
-        job->parts[i].served &= batchflush_now(c) >= done_at;
     }
 }
 
@@ -337,16 +349,18 @@ static int coroutine_fn GRAPH_RDLOCK flush_alone(BDRVBatchflushState *s,
     return job_finish(&job, s);
 }
 
-static void coroutine_fn wait_for_company(BatchflushController *c)
+static void coroutine_fn wait_for_company(BatchflushController *c,
+                                          uint64_t epoch)
 {
-    BatchflushDelay delay;
+    BatchflushDelay delay = {};
 
     for (;;) {
         int64_t now = batchflush_now(c);
         int64_t begin_at = bf_coordinator_begin_at(&c->coordinator, now);
 
         if (begin_at <= now ||
-            (begin_at != BF_NEVER && !batchflush_serving(c))) {
+            (begin_at != BF_NEVER &&
+             !(batchflush_serving(c) && bf_power_alive(&c->power, epoch)))) {
             return;
         }
         c->leader = &delay;
@@ -364,7 +378,7 @@ static int coroutine_fn GRAPH_RDLOCK flush_lead(BDRVBatchflushState *s,
     uint64_t epoch = c->power.epoch;
     FlushJob job;
 
-    wait_for_company(c);
+    wait_for_company(c, epoch);
     job_init(&job, c);
     job.epoch = epoch;
     job_add(&job, s, now);

@@ -174,7 +174,9 @@ static bool fits(const BDRVBatchflushState *s, uint64_t offset,
 
 /*
  * Wait until the cache has room for the range.  Called with the lock
- * held.  Fails if the data in the way could not be destaged.
+ * held.  Fails if the data in the way could not be destaged, and with
+ * -EAGAIN if times are no longer served: a drain waits for us, and
+ * starts nothing that could make room.
  */
 static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
                                       uint64_t bytes)
@@ -183,6 +185,7 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
     BatchflushController *c = s->controller;
     uint64_t failures = c->destage_failures;
     int64_t since = batchflush_now(c);
+    BatchflushDelay delay = { .for_room = true };
     int64_t waited;
     int ret = 0;
 
@@ -199,8 +202,12 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
             ret = c->destage_error;
             break;
         }
+        if (!batchflush_serving(c)) {
+            ret = -EAGAIN;
+            break;
+        }
         batchflush_kick_destage(c);
-        qemu_co_queue_wait(&c->room, &c->lock);
+        batchflush_co_park(c, &delay, BF_NEVER);
     }
     waited = batchflush_now(c) - since;
     bf_cache_stall_end(&c->cache, waited);
@@ -236,6 +243,7 @@ typedef struct MediumChange {
     QEMUIOVector *qiov;
     size_t qiov_offset;
     BdrvRequestFlags flags;
+    bool keeps_cache;           /* what is cached remains valid */
 } MediumChange;
 
 typedef int coroutine_fn GRAPH_RDLOCK_PTR
@@ -263,24 +271,26 @@ static int coroutine_fn GRAPH_RDLOCK change_discard(const MediumChange *c)
  * is released meanwhile.
  */
 static int coroutine_fn GRAPH_RDLOCK
-change_behind_cache(const MediumChange *change, MediumChangeFunc func)
+change_behind_cache(const Request *req, const MediumChange *change,
+                    MediumChangeFunc func)
 {
-    BDRVBatchflushState *s = change->bs->opaque;
+    BDRVBatchflushState *s = req->s;
     BatchflushController *c = s->controller;
     uint64_t last_write = bf_store_last_write(s->store);
-    int ret;
+    uint64_t turn = batchflush_draw_turn(s);
+    int ret = -EIO;
 
-    qemu_mutex_unlock(&c->lock);
-    WITH_QEMU_LOCK_GUARD(&s->medium) {
+    batchflush_co_wait_turn(s, turn);
+    if (bf_power_alive(&c->power, req->epoch)) {
+        qemu_mutex_unlock(&c->lock);
         ret = func(change);
-        if (ret == 0) {
-            QEMU_LOCK_GUARD(&c->lock);
-            bf_store_drop(s->store, change->offset, change->bytes,
-                          last_write);
-            qemu_co_queue_restart_all(&c->room);
-        }
+        qemu_mutex_lock(&c->lock);
     }
-    qemu_mutex_lock(&c->lock);
+    if (ret == 0 && !change->keeps_cache) {
+        bf_store_drop(s->store, change->offset, change->bytes, last_write);
+        batchflush_co_wake_stalled(c);
+    }
+    batchflush_co_end_turn(s);
     return ret;
 }
 
@@ -294,7 +304,7 @@ change_medium(Request *req, const MediumChange *change,
 
     request_time(req, BF_OP_WRITE, transfer);
     if (s->store) {
-        ret = change_behind_cache(change, func);
+        ret = change_behind_cache(req, change, func);
     } else {
         qemu_mutex_unlock(&s->controller->lock);
         ret = func(change);
@@ -332,7 +342,10 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     /* A write to a battery-backed cache is durable, FUA or not. */
     if (s->params.write_cache == BF_CACHE_BATTERY ||
         (s->store && !(flags & BDRV_REQ_FUA))) {
-        return write_cached(&req, offset, bytes, qiov, qiov_offset);
+        ret = write_cached(&req, offset, bytes, qiov, qiov_offset);
+        if (ret != -EAGAIN) {
+            return ret;
+        }
     }
     return change_medium(&req, &change, change_write, bytes);
 }
@@ -366,7 +379,13 @@ batchflush_co_pwrite_zeroes(BlockDriverState *bs, int64_t offset,
 int coroutine_fn GRAPH_RDLOCK
 batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
 {
-    MediumChange change = { .bs = bs, .offset = offset, .bytes = bytes };
+    MediumChange change = {
+        .bs = bs,
+        .offset = offset,
+        .bytes = bytes,
+        /* Ignored there: older data must not come back. */
+        .keeps_cache = !(bs->file->bs->open_flags & BDRV_O_UNMAP),
+    };
 
     /* The block layer tries the unaligned ends of a discard by themselves. */
     if (!QEMU_IS_ALIGNED(offset | bytes, bs->bl.request_alignment)) {
@@ -381,19 +400,41 @@ batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
  */
 static int coroutine_fn GRAPH_RDLOCK destage_end(BDRVBatchflushState *s)
 {
-    BatchflushController *c = s->controller;
-    BfSweep *sweep;
+    uint64_t turn = batchflush_draw_turn(s);
+    BfSweep *sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
     int ret;
 
-    WITH_QEMU_LOCK_GUARD(&c->lock) {
-        sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
-        s->sweeps_open += sweep != NULL;
-    }
-    ret = batchflush_co_destage(s, sweep, false);
+    s->sweeps_open += sweep != NULL;
+    ret = batchflush_co_destage(s, sweep, turn, false);
     if (sweep) {
-        QEMU_LOCK_GUARD(&c->lock);
         batchflush_co_sweep_done(s, sweep, ret);
     }
+    return ret;
+}
+
+/* Called with the lock held, which is released meanwhile. */
+static int coroutine_fn GRAPH_RDLOCK
+truncate_child(BDRVBatchflushState *s, int64_t offset, bool exact,
+               PreallocMode prealloc, BdrvRequestFlags flags, Error **errp)
+{
+    QemuMutex *lock = &s->controller->lock;
+    uint64_t turn = batchflush_draw_turn(s);
+    int ret;
+
+    batchflush_co_wait_turn(s, turn);
+    qemu_mutex_unlock(lock);
+    ret = bdrv_co_truncate(s->bs->file, offset, exact, prealloc, flags,
+                           errp);
+    qemu_mutex_lock(lock);
+    if (ret == 0 && s->store) {
+        uint64_t keep = QEMU_ALIGN_DOWN(offset, BF_SECTOR_SIZE);
+
+        bf_store_drop(s->store, keep,
+                      QEMU_ALIGN_DOWN(INT64_MAX - keep, BF_BLOCK_SIZE),
+                      UINT64_MAX);
+        batchflush_co_wake_stalled(s->controller);
+    }
+    batchflush_co_end_turn(s);
     return ret;
 }
 
@@ -403,29 +444,23 @@ batchflush_co_truncate(BlockDriverState *bs, int64_t offset, bool exact,
                        Error **errp)
 {
     BDRVBatchflushState *s = bs->opaque;
-    int ret;
+    int ret = 0;
 
+    QEMU_LOCK_GUARD(&s->controller->lock);
+    if (s->controller->power.off) {
+        error_setg(errp, "size=%" PRId64 " cannot be set: the power of node "
+                   "'%s' is cut", offset, bdrv_get_node_name(bs));
+        return -EIO;
+    }
     if (s->store && offset % BF_SECTOR_SIZE) {
         ret = destage_end(s);
-        if (ret < 0) {
-            error_setg_errno(errp, -ret, "size=%" PRId64 " cannot be set: "
-                             "the write cache cannot be destaged", offset);
-            return ret;
-        }
     }
-
-    QEMU_LOCK_GUARD(&s->medium);
-    ret = bdrv_co_truncate(bs->file, offset, exact, prealloc, flags, errp);
-    if (ret == 0 && s->store) {
-        uint64_t keep = QEMU_ALIGN_DOWN(offset, BF_SECTOR_SIZE);
-
-        QEMU_LOCK_GUARD(&s->controller->lock);
-        bf_store_drop(s->store, keep,
-                      QEMU_ALIGN_DOWN(INT64_MAX - keep, BF_BLOCK_SIZE),
-                      UINT64_MAX);
-        qemu_co_queue_restart_all(&s->controller->room);
+    if (ret < 0) {
+        error_setg_errno(errp, -ret, "size=%" PRId64 " cannot be set: the "
+                         "write cache cannot be destaged", offset);
+        return ret;
     }
-    return ret;
+    return truncate_child(s, offset, exact, prealloc, flags, errp);
 }
 
 int coroutine_fn GRAPH_RDLOCK

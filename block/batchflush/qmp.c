@@ -28,6 +28,25 @@ static BDRVBatchflushState *find_node(const char *node_name, Error **errp)
     return s;
 }
 
+/*
+ * With cache=unsafe the block layer takes FUA from writes before we see
+ * them, so that a cut would take what the guest was told is durable.
+ */
+static bool check_fua(const BatchflushController *c, Error **errp)
+{
+    BDRVBatchflushState *s;
+
+    QLIST_FOREACH(s, &c->nodes, next) {
+        if (s->bs->open_flags & BDRV_O_NO_FLUSH) {
+            error_setg(errp, "cache=unsafe of node '%s' loses FUA; allowed "
+                       "for a power cut is cache.no-flush=off",
+                       bdrv_get_node_name(s->bs));
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The disks of a controller have one power supply and one cache. */
 static uint64_t lose_caches(BatchflushController *c)
 {
@@ -54,6 +73,9 @@ void qmp_batchflush_power_cut(const char *node_name, Error **errp)
     }
     c = s->controller;
     WITH_QEMU_LOCK_GUARD(&c->lock) {
+        if (!check_fua(c, errp)) {
+            return;
+        }
         if (!bf_power_cut(&c->power)) {
             error_setg(errp, "the power of node '%s' is already cut",
                        node_name);
@@ -63,11 +85,6 @@ void qmp_batchflush_power_cut(const char *node_name, Error **errp)
         batchflush_update_serving(c);
     }
     trace_batchflush_power_cut(s->bs, lost);
-
-    /* Stalled writers find the power off and fail. */
-    qemu_mutex_lock(&c->lock);
-    qemu_co_enter_all(&c->room, &c->lock);
-    qemu_mutex_unlock(&c->lock);
 }
 
 void qmp_batchflush_power_restore(const char *node_name, Error **errp)
@@ -77,6 +94,8 @@ void qmp_batchflush_power_restore(const char *node_name, Error **errp)
     if (!s) {
         return;
     }
+    /* Nothing from before the cut may reach a medium afterwards. */
+    bdrv_drain_all();
     WITH_QEMU_LOCK_GUARD(&s->controller->lock) {
         if (!bf_power_restore(&s->controller->power)) {
             error_setg(errp, "the power of node '%s' is on", node_name);

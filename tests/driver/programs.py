@@ -104,6 +104,12 @@ class Program:
         while not condition(await self.statistics(node)):
             await asyncio.sleep(0.005)
 
+    async def unexport(self) -> None:
+        """End the export of the disk, and wait until it is gone."""
+        await self.execute("block-export-del", id="disk", mode="hard")
+        while await self.execute("query-block-exports"):
+            await asyncio.sleep(0.005)
+
     async def quit(self) -> int:
         with contextlib.suppress(QMPError):
             await self.execute("quit")

@@ -15,7 +15,7 @@ import pytest
 from conftest import Image
 from programs import Options, daemon, disk, dotted, file, promptly, run
 
-from batchflush import paths
+from batchflush import paths, profiles
 from batchflush.nbd import RequestError, connected
 
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -23,7 +23,9 @@ TIME = "0 to 60000000000 ns"
 # What QAPI makes of a size of -1.
 WRAPPED = (1 << 64) - 1
 MEMORY_SIZE = "allowed is a multiple of 512 bytes, or an image to take it from"
-PROFILES = "ramdisk, array-battery, sata-7200, sata-7200-nocache"
+NAMES = list(profiles.load())
+PROFILES = ", ".join(NAMES)
+OF_SATA = ", ".join(name for name in NAMES if "sata" in name)
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,8 @@ CASES = [
         "Block format 'batchflush' does not support the option 'flush-latency'",
         "Parameter 'flush-latency' is unexpected",
     ),
-    Case({"profile": "sata-7201"}, "profile=sata-7201 is not known; similar are sata-7200"),
-    Case(
-        {"profile": "sata"}, "profile=sata is not known; similar are sata-7200, sata-7200-nocache"
-    ),
+    Case({"profile": "ramdsk"}, "profile=ramdsk is not known; similar are ramdisk"),
+    Case({"profile": "sata"}, f"profile=sata is not known; similar are {OF_SATA}"),
     Case({"profile": "xyzzy"}, f"profile=xyzzy is not known; there are {PROFILES}"),
     Case({"profile": ""}, f"profile= is not known; there are {PROFILES}"),
     *(
@@ -232,7 +232,7 @@ async def test_reopen_refuses_in_the_same_words_and_changes_nothing(
     async with daemon(tmp_path, medium, node) as program:
         for change, sentence in {
             ("flush-latency-ns", -1): f"flush-latency-ns=-1 is out of range; allowed are {TIME}",
-            ("profile", "sata-7201"): "profile=sata-7201 is not known; similar are sata-7200",
+            ("profile", "ramdsk"): "profile=ramdsk is not known; similar are ramdisk",
             ("cache-size", 131072): "cache-size=131072 cannot be set while the node is open; "
             "allowed is 65536",
             ("write-cache", "none"): "write-cache=none cannot be set while the node is open; "

@@ -97,7 +97,7 @@ async def test_removing_a_node_whose_data_cannot_be_destaged(image: Image, tmp_p
         async with connected(tmp_path / "nbd") as connection:
             await fill(connection, path)
             await connection.flush()
-        await program.execute("block-export-del", id="disk", mode="hard")
+        await program.unexport()
         await promptly(program.execute("blockdev-del", node_name="disk"))
         assert f"{3 * BLOCK} bytes in the write cache" in program.said()
         assert await program.quit() == 0
@@ -113,7 +113,7 @@ async def test_a_battery_hides_errors_of_the_medium_from_flushes(
         await connection.flush()
         assert path.read_bytes() == bytes(MIB)
         # QEMU flushes when the node is closed, and again if that fails.
-        await program.execute("block-export-del", id="disk", mode="hard")
+        await program.unexport()
         await promptly(program.execute("blockdev-del", node_name="disk"))
         if "lost" not in program.said():
             assert path.read_bytes() == expected
@@ -250,3 +250,36 @@ async def test_an_image_that_shrank(cache: str, image: Image, tmp_path: Path) ->
     assert data[MIB // 2 :][:BLOCK] == b"b" * BLOCK
     if cache != "none":
         assert data[MIB - BLOCK :] == b"a" * BLOCK
+
+
+async def test_a_flush_covers_what_background_destage_failed_to_move(
+    image: Image, tmp_path: Path
+) -> None:
+    """The sweep that failed still serves its time; nothing it claimed may be taken for durable."""
+    path = image()
+    options = {"destage_high_percent": 10, "destage_latency_ns": 400_000_000}
+    node = disk(failing(file(path), rule("write", **ONCE)), **{**VOLATILE, **options})
+    async with daemon(tmp_path, node) as program, connected(tmp_path / "nbd") as connection:
+        expected = await fill(connection, path)
+        await program.until(lambda statistics: statistics["destage-failures"] == 1)
+        await connection.flush()
+        assert path.read_bytes() == expected
+        assert (await program.statistics())["dirty-bytes"] == 0
+
+
+@pytest.mark.parametrize("cache", ["volatile", "battery"])
+async def test_an_inactive_node_has_given_everything_away(
+    cache: str, image: Image, tmp_path: Path
+) -> None:
+    """It may be handed to another process, battery or not, and touches its child no more."""
+    path = image()
+    options = {**VOLATILE, "write_cache": cache}
+    node = disk(file(path), **options)
+    async with daemon(tmp_path, node) as program:
+        async with connected(tmp_path / "nbd") as connection:
+            expected = await fill(connection, path)
+        await program.unexport()
+        await promptly(program.execute("blockdev-set-active", node_name="disk", active=False))
+        assert path.read_bytes() == expected
+        assert (await program.statistics())["dirty-bytes"] == 0
+        assert await promptly(program.quit()) == 0

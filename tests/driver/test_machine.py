@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Image
-from programs import LONG_NS, Options, Program, blockdevs, disk, file, promptly, running
+from programs import LONG_NS, Options, Program, blockdevs, disk, file, promptly, run, running
 
 from batchflush import paths
 from batchflush.nbd import connected
@@ -141,3 +141,22 @@ async def test_after_stop_and_cont_the_hardware_is_idle(image: Image, tmp_path: 
         await promptly(flush)
         await promptly(program.execute("cont"))
         await promptly(connection.flush())
+
+
+async def test_times_are_served_again_after_loadvm(image: Image, tmp_path: Path) -> None:
+    """It closes the node and opens it again within a drain."""
+    path = image()
+    made = run([paths.QEMU_IMG, "create", "-q", "-f", "qcow2", path, "1M"])
+    assert made.code == 0
+    qcow2 = {"driver": "qcow2", "file": file(path)}
+    node = disk(qcow2, write_cache="volatile", flush_latency_ns=LONG_NS // 50)
+    async with machine(tmp_path, node) as program, connected(tmp_path / "nbd") as connection:
+        await connection.write(0, b"x" * 512)
+        for command in ("savevm one", "loadvm one"):
+            said = await program.execute("human-monitor-command", command_line=command)
+            assert said == ""
+        assert await connection.read(0, 512) == b"x" * 512
+        await connection.write(0, b"y" * 512)
+        begin = asyncio.get_running_loop().time()
+        await connection.flush()
+        assert asyncio.get_running_loop().time() - begin >= LONG_NS / 50 / 1e9

@@ -446,6 +446,27 @@ static void test_synchronous_requests(void)
     g_free(qtest_hmp(disk.qts, "qemu-io disk \"write 4096 4096\""));
     g_free(qtest_hmp(disk.qts, "qemu-io disk flush"));
     g_assert_true(medium_holds(&disk, 0, 0x11));
+
+    /* Ours begins while the guest's is under way, and waits for it. */
+    submit_write(&disk, 0, 0x22);
+    g_free(qtest_hmp(disk.qts, "qemu-io disk \"write 100 10\""));
+    disk_end(&disk);
+}
+
+/* The same for a write that stalls while destage waits for the clock. */
+static void test_synchronous_stall(void)
+{
+    Disk disk = {};
+    Request write = {};
+
+    disk_start(&disk, "write-cache=volatile,cache-size=64k,"
+               "destage-latency-ns=3000000,queue-depth=1");
+    for (int i = 0; i < 17; i++) {
+        write = submit_write(&disk, 2 * i * BLOCK, 0x40 + i);
+    }
+    g_assert_cmphex(status(&disk, write), ==, PENDING);
+    g_free(qtest_hmp(disk.qts, "qemu-io disk \"write 1M 4096\""));
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
     disk_end(&disk);
 }
 
@@ -719,6 +740,7 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/quit-in-flight", test_quit_in_flight);
     qtest_add_func("batchflush/synchronous-requests",
                    test_synchronous_requests);
+    qtest_add_func("batchflush/synchronous-stall", test_synchronous_stall);
     qtest_add_func("batchflush/exclusive", test_exclusive);
     qtest_add_func("batchflush/serial-and-concurrent",
                    test_serial_and_concurrent);

@@ -556,11 +556,13 @@ static int64_t seconds_since(int64_t start)
 /* In ticks: a wait is at most 2 or 3, a flush takes 0, 1 or 2. */
 static const BfParams small_configs[] = {
     {
+        .write_cache = BF_CACHE_VOLATILE,
         .coalesce = BF_COALESCE_OFF,
         .flush_concurrency = BF_FLUSH_SERIAL,
         .coalesce_max_wait_ns = 2,
         .flush_latency_ns = 2,
     }, {
+        .write_cache = BF_CACHE_VOLATILE,
         .coalesce = BF_COALESCE_ON,
         .coalesce_wait = BF_WAIT_AVERAGE,
         .flush_concurrency = BF_FLUSH_SERIAL,
@@ -568,12 +570,14 @@ static const BfParams small_configs[] = {
         .coalesce_min_flush_ns = 1,
         .flush_latency_ns = 4,
     }, {
+        .write_cache = BF_CACHE_VOLATILE,
         .coalesce = BF_COALESCE_ON,
         .coalesce_wait = BF_WAIT_DELTA,
         .flush_concurrency = BF_FLUSH_CONCURRENT,
         .coalesce_max_wait_ns = 3,
         .flush_latency_ns = 2,
     }, {
+        .write_cache = BF_CACHE_VOLATILE,
         .coalesce = BF_COALESCE_AUTO,
         .coalesce_wait = BF_WAIT_AVERAGE,
         .flush_concurrency = BF_FLUSH_SERIAL,
@@ -581,6 +585,7 @@ static const BfParams small_configs[] = {
         .coalesce_min_flush_ns = 1,
         .flush_latency_ns = 3,
     }, {
+        .write_cache = BF_CACHE_VOLATILE,
         .coalesce = BF_COALESCE_AUTO,
         .coalesce_wait = BF_WAIT_DELTA,
         .flush_concurrency = BF_FLUSH_CONCURRENT,
@@ -632,6 +637,7 @@ static void test_every_interleaving(void)
 static void random_config(GRand *rand, BfParams *p)
 {
     bf_params_init(p);
+    p->write_cache = BF_CACHE_VOLATILE;
     p->coalesce = g_rand_int_range(rand, 0, 3);
     p->coalesce_wait = g_rand_int_range(rand, 0, 2);
     p->flush_concurrency = g_rand_int_range(rand, 0, 3);

@@ -20,6 +20,7 @@ static void setup(Fixture *f, BfCoalesce coalesce, BfCoalesceWait wait)
     bf_params_init(&f->params);
     f->params.coalesce = coalesce;
     f->params.coalesce_wait = wait;
+    f->params.write_cache = BF_CACHE_VOLATILE;
     f->params.flush_concurrency = BF_FLUSH_SERIAL;
     f->params.flush_latency_ns = 8 * MS;
     f->params.coalesce_max_wait_ns = 15 * MS;

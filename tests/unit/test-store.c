@@ -368,6 +368,24 @@ static void test_failed_sweep_leaves_its_data_dirty(void)
     bf_store_free(store);
 }
 
+/* Others may claim it although the sweep is not over. */
+static void test_aborted_sweep_gives_up_its_claims(void)
+{
+    BfStore *store = new_store(64);
+    BfSweep *a, *b;
+
+    put(store, 0, 2 * BLOCK, 1);
+    a = bf_store_sweep(store, 0, UINT64_MAX);
+    bf_store_sweep_abort(store, a);
+    assert_extents(a, "");
+    b = bf_store_sweep(store, 0, UINT64_MAX);
+    assert_extents(b, "0+16 ");
+    g_assert_cmpuint(bf_store_sweep_done(store, a, true), ==, 0);
+    assert_cached(store, 0, 2 * BLOCK, 1);
+    g_assert_cmpuint(bf_store_sweep_done(store, b, true), ==, 2 * BLOCK);
+    bf_store_free(store);
+}
+
 static void test_rewritten_block_leaves_its_sweep(void)
 {
     BfStore *store = new_store(64);
@@ -630,6 +648,8 @@ int main(int argc, char **argv)
     g_test_add_func("/store/sweep/disjoint", test_sweeps_share_nothing);
     g_test_add_func("/store/sweep/failed",
                     test_failed_sweep_leaves_its_data_dirty);
+    g_test_add_func("/store/sweep/aborted",
+                    test_aborted_sweep_gives_up_its_claims);
     g_test_add_func("/store/sweep/rewritten",
                     test_rewritten_block_leaves_its_sweep);
     g_test_add_func("/store/drop/up-to", test_drop_spares_later_writes);

@@ -28,8 +28,8 @@ void bf_coordinator_write(BfCoordinator *c, int64_t now)
 
 int64_t bf_coordinator_flush_time(const BfCoordinator *c)
 {
-    return c->flush_time.sampled ? c->flush_time.value
-                                 : c->params->flush_latency_ns;
+    return c->flush_time.sampled
+        ? c->flush_time.value : bf_params_expected_flush_ns(c->params);
 }
 
 static bool overlaps(const BfCoordinator *c)

@@ -30,7 +30,8 @@
  * The average is that of the time from the start of a flush until its
  * data is durable: it includes queueing inside the device, not the wait
  * for company or for the flush before.  Until the first sample it is
- * taken to be flush-latency-ns.  Flushes that failed or had nothing to
+ * taken to be flush-latency-ns, or flush-clean-latency-ns without a
+ * cache.  Flushes that failed or had nothing to
  * drain do not count.
  *
  * A flush covers every write that was completed when it *began*: the

@@ -317,6 +317,12 @@ const BfOption *bf_params_shared_mismatch(const BfParams *a,
     return NULL;
 }
 
+int64_t bf_params_expected_flush_ns(const BfParams *params)
+{
+    return params->write_cache == BF_CACHE_NONE
+        ? params->flush_clean_latency_ns : params->flush_latency_ns;
+}
+
 bool bf_params_pass_through(const BfParams *params)
 {
     return params->write_cache == BF_CACHE_NONE &&

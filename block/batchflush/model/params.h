@@ -123,6 +123,9 @@ void bf_params_copy_shared(BfParams *to, const BfParams *from);
 const BfOption *bf_params_shared_mismatch(const BfParams *a,
                                           const BfParams *b);
 
+/* What a flush is expected to take before one has been measured. */
+int64_t bf_params_expected_flush_ns(const BfParams *params);
+
 /* True if no read or write is ever delayed and nothing is cached. */
 bool bf_params_pass_through(const BfParams *params);
 

@@ -160,6 +160,12 @@ size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
                      uint64_t *offset);
 
 /*
+ * Give up what a sweep has claimed: it is dirty and unclaimed as before,
+ * at once, for others to claim.  The sweep stays open, and empty.
+ */
+void bf_store_sweep_abort(BfStore *store, BfSweep *sweep);
+
+/*
  * End the sweep and free it.  With @durable its data leaves the cache,
  * otherwise it is dirty and unclaimed as before.
  *

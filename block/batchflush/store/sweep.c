@@ -280,10 +280,9 @@ static bool belongs(const BfStore *store, const BfSweep *sweep,
     return slot->dirty && slot->sweep == sweep->number && !bf_order_has(slot);
 }
 
-uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)
+/* What it claimed leaves the cache, or is in the order again. */
+static void settle(BfStore *store, BfSweep *sweep, bool durable)
 {
-    uint64_t dirty = store->dirty;
-
     for (size_t i = 0; i < sweep->count; i++) {
         const Claim *it = &sweep->claims[i];
 
@@ -297,6 +296,19 @@ uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)
             bf_order_add(&store->order, it->slot);
         }
     }
+    sweep->count = 0;
+}
+
+void bf_store_sweep_abort(BfStore *store, BfSweep *sweep)
+{
+    settle(store, sweep, false);
+}
+
+uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)
+{
+    uint64_t dirty = store->dirty;
+
+    settle(store, sweep, durable);
     g_queue_remove(&store->sweeps, sweep);
     g_free(sweep->claims);
     g_free(sweep);
