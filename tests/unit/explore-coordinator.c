@@ -252,7 +252,7 @@ static void account(World *w, const BfFlight *flight, uint64_t covers,
     bool clean = covers <= w->durable;
     int64_t took = -flight->began_at;
 
-    w->company = under_way(w);
+    w->company = ok && clean ? MAX(w->company, under_way(w)) : under_way(w);
     if (ok && !clean) {
         w->durable = covers;
         w->average = w->average < 0 ? took : (3 * took + w->average) / 4;
@@ -423,7 +423,8 @@ static uint64_t hash_flusher(const Flusher *f, uint64_t seed)
 /* Whether the end of the last batch still decides something. */
 static bool counts_from_end(void)
 {
-    return (c.first_write_at != BF_NEVER && c.first_write_at < c.ended_at) ||
+    return (c.first_write_at == BF_NEVER ? c.company > 1
+                                         : c.first_write_at < c.ended_at) ||
            (c.members > 0 && c.arrived_at < c.ended_at);
 }
 

@@ -291,14 +291,50 @@ static void test_on_without_a_write_waits_from_the_arrival(void)
     g_assert_cmpint(begin_at(&f), ==, f.now + 8 * MS);
 }
 
-static void test_auto_without_a_write_does_not_wait(void)
+static void test_auto_alone_without_a_write_does_not_wait(void)
+{
+    Fixture f;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    batch(&f, 1, 8 * MS);
+    arrive(&f);
+    g_assert_cmpint(begin_at(&f), ==, f.now);
+}
+
+/* It is only the first of them to be back. */
+static void test_auto_in_company_without_a_write_waits(void)
 {
     Fixture f;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
     batch(&f, 4, 8 * MS);
     arrive(&f);
+    g_assert_cmpint(begin_at(&f), ==, f.now + 8 * MS);
+    f.now += MS;
+    for (int i = 0; i < 3; i++) {
+        write_now(&f);
+        arrive(&f);
+    }
     g_assert_cmpint(begin_at(&f), ==, f.now);
+}
+
+/* A flush that found nothing says little about who else writes. */
+static void test_a_clean_flush_does_not_shrink_the_company(void)
+{
+    Fixture f;
+    BfFlight flight;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    batch(&f, 4, 8 * MS);
+    f.now += 100 * MS;
+    arrive(&f);
+    flight = begin(&f);
+    end(&f, &flight, BF_OUTCOME_CLEAN);
+    g_assert_cmpuint(f.c.company, ==, 4);
+    arrive(&f);
+    flight = begin(&f);
+    end(&f, &flight, BF_OUTCOME_DURABLE);
+    g_assert_cmpuint(f.c.company, ==, 1);
 }
 
 static void test_the_wait_does_not_move(void)
@@ -579,6 +615,7 @@ static void test_beginning_at_once_is_not_in_vain(void)
     BfFlight flight;
 
     setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    bf_coordinator_hurry(&f.c, true);
     for (int i = 0; i < 4; i++) {
         f.c.company = 4;
         arrive(&f);
@@ -586,6 +623,7 @@ static void test_beginning_at_once_is_not_in_vain(void)
         flight = begin(&f);
         end(&f, &flight, BF_OUTCOME_CLEAN);
     }
+    bf_coordinator_hurry(&f.c, false);
     f.now += MS;
     f.c.company = 4;
     write_now(&f);
@@ -818,8 +856,12 @@ int main(int argc, char **argv)
         no_wait_if_the_first_write_is_old);
     ADD("on-without-a-write-waits-from-the-arrival",
         on_without_a_write_waits_from_the_arrival);
-    ADD("auto-without-a-write-does-not-wait",
-        auto_without_a_write_does_not_wait);
+    ADD("auto-alone-without-a-write-does-not-wait",
+        auto_alone_without_a_write_does_not_wait);
+    ADD("auto-in-company-without-a-write-waits",
+        auto_in_company_without_a_write_waits);
+    ADD("a-clean-flush-does-not-shrink-the-company",
+        a_clean_flush_does_not_shrink_the_company);
     ADD("the-wait-does-not-move", the_wait_does_not_move);
     ADD("a-write-during-a-flush-is-the-next-ones",
         a_write_during_a_flush_is_the_next_ones);

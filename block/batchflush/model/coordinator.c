@@ -15,7 +15,7 @@ void bf_coordinator_init(BfCoordinator *c, const BfParams *params)
         .begin_at = BF_NEVER,
         .company = 1,
         .first_write_at = BF_NEVER,
-        .ended_at = INT64_MIN,
+        .ended_at = INT64_MIN / 2,
     };
 }
 
@@ -103,27 +103,32 @@ static void learn(BfCoordinator *c, int64_t now)
 }
 
 /*
- * S0's rule, in both readings.  Nothing written since the last flush
- * means that nobody is about to flush something; only coalesce=on waits
- * even then, from the arrival.  With coalesce=auto the company was
- * completed by the flush before, and cannot be back any earlier.
+ * When the wait begins to count, BF_NEVER for no wait at all.  With
+ * coalesce=auto the company was completed by the flush before, and
+ * cannot be back any earlier.  A flush with nothing to cover waits for
+ * nobody, unless it is one of a company: then it is the one of them
+ * that came first.
  */
+static int64_t counts_from(const BfCoordinator *c)
+{
+    if (c->params->coalesce == BF_COALESCE_ON) {
+        return c->first_write_at == BF_NEVER ? c->arrived_at
+                                             : c->first_write_at;
+    }
+    if (c->first_write_at == BF_NEVER) {
+        return c->company > 1 ? c->ended_at : BF_NEVER;
+    }
+    return MAX(c->first_write_at, c->ended_at);
+}
+
+/* S0's rule, in both readings. */
 static int64_t decide(const BfCoordinator *c, int64_t now)
 {
     int64_t wait = MIN(bf_coordinator_flush_time(c),
                        c->params->coalesce_max_wait_ns);
-    int64_t since = c->first_write_at;
+    int64_t since = counts_from(c);
 
-    if (since == BF_NEVER) {
-        if (c->params->coalesce != BF_COALESCE_ON) {
-            return now;
-        }
-        since = c->arrived_at;
-    }
-    if (c->params->coalesce == BF_COALESCE_AUTO) {
-        since = MAX(since, c->ended_at);
-    }
-    if (now - since >= wait) {
+    if (since == BF_NEVER || now - since >= wait) {
         return now;
     }
     return wait + (c->params->coalesce_wait == BF_WAIT_DELTA ? since : now);
@@ -195,7 +200,9 @@ void bf_coordinator_end(BfCoordinator *c, int64_t now,
                         BfOutcome outcome)
 {
     g_assert(c->outstanding >= flight->members);
-    c->company = c->outstanding;
+    /* Nothing was written, so it tells little about who else writes. */
+    c->company = outcome == BF_OUTCOME_CLEAN
+        ? MAX(c->company, c->outstanding) : c->outstanding;
     c->outstanding -= flight->members;
     if (flight->batch) {
         g_assert(c->flushing);
