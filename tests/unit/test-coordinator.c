@@ -318,6 +318,25 @@ static void test_auto_in_company_without_a_write_waits(void)
     g_assert_cmpint(begin_at(&f), ==, f.now);
 }
 
+/* Those that arrived while the others flushed have nobody to wait for. */
+static void test_auto_queued_without_a_write_does_not_wait(void)
+{
+    Fixture f;
+    BfFlight flight;
+
+    setup(&f, BF_COALESCE_AUTO, BF_WAIT_AVERAGE);
+    write_now(&f);
+    arrive(&f);
+    flight = begin(&f);
+    for (int i = 0; i < 15; i++) {
+        arrive(&f);
+    }
+    f.now += 8 * MS;
+    end(&f, &flight, BF_OUTCOME_DURABLE);
+    g_assert_cmpuint(f.c.company, ==, 16);
+    g_assert_cmpint(begin_at(&f), ==, f.now);
+}
+
 /* A flush that found nothing says little about who else writes. */
 static void test_a_clean_flush_does_not_shrink_the_company(void)
 {
@@ -860,6 +879,8 @@ int main(int argc, char **argv)
         auto_alone_without_a_write_does_not_wait);
     ADD("auto-in-company-without-a-write-waits",
         auto_in_company_without_a_write_waits);
+    ADD("auto-queued-without-a-write-does-not-wait",
+        auto_queued_without_a_write_does_not_wait);
     ADD("a-clean-flush-does-not-shrink-the-company",
         a_clean_flush_does_not_shrink_the_company);
     ADD("the-wait-does-not-move", the_wait_does_not_move);

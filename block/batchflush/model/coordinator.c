@@ -106,8 +106,8 @@ static void learn(BfCoordinator *c, int64_t now)
  * When the wait begins to count, BF_NEVER for no wait at all.  With
  * coalesce=auto the company was completed by the flush before, and
  * cannot be back any earlier.  A flush with nothing to cover waits for
- * nobody, unless it is one of a company: then it is the one of them
- * that came first.
+ * nobody, unless the company was completed before it arrived: then it
+ * is the first of them to be back.
  */
 static int64_t counts_from(const BfCoordinator *c)
 {
@@ -116,7 +116,8 @@ static int64_t counts_from(const BfCoordinator *c)
                                              : c->first_write_at;
     }
     if (c->first_write_at == BF_NEVER) {
-        return c->company > 1 ? c->ended_at : BF_NEVER;
+        return c->company > 1 && c->arrived_at >= c->ended_at ? c->ended_at
+                                                              : BF_NEVER;
     }
     return MAX(c->first_write_at, c->ended_at);
 }
