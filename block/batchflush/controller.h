@@ -73,6 +73,7 @@ struct BatchflushController {
     unsigned drained;
 
     QTAILQ_HEAD(, BatchflushDelay) delays;
+    int64_t flush_done_at;      /* instant of the last flush that began */
     BatchflushMembers joined;   /* of the batch that is forming */
     BatchflushDelay *leader;    /* its leader, while it waits */
     QEMUBH *stuck_bh;           /* see batchflush_check_stuck() */

@@ -250,6 +250,7 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
         part_begin(&job->parts[i], job->flight.began_at);
         done_at = MAX(done_at, job->parts[i].done_at);
     }
+    c->flush_done_at = done_at;
     job_move(job);
     batchflush_co_wait_until(c, done_at);
 
@@ -349,10 +350,12 @@ static int coroutine_fn GRAPH_RDLOCK flush_alone(BDRVBatchflushState *s,
     return job_finish(&job, s);
 }
 
-static void coroutine_fn wait_for_company(BatchflushController *c,
+/* Returns true if all it waited for was the flush before. */
+static bool coroutine_fn wait_for_company(BatchflushController *c,
                                           uint64_t epoch)
 {
     BatchflushDelay delay = {};
+    bool queued = false;
 
     for (;;) {
         int64_t now = batchflush_now(c);
@@ -361,8 +364,9 @@ static void coroutine_fn wait_for_company(BatchflushController *c,
         if (begin_at <= now ||
             (begin_at != BF_NEVER &&
              !(batchflush_serving(c) && bf_power_alive(&c->power, epoch)))) {
-            return;
+            return queued;
         }
+        queued = begin_at == BF_NEVER;
         c->leader = &delay;
         batchflush_co_park(c, &delay, begin_at);
         c->leader = NULL;
@@ -377,12 +381,21 @@ static int coroutine_fn GRAPH_RDLOCK flush_lead(BDRVBatchflushState *s,
     BatchflushMember *member;
     uint64_t epoch = c->power.epoch;
     FlushJob job;
+    bool queued;
 
-    wait_for_company(c, epoch);
+    queued = wait_for_company(c, epoch);
     job_init(&job, c);
     job.epoch = epoch;
     job_add(&job, s, now);
     bf_coordinator_begin(&c->coordinator, batchflush_now(c), &job.flight);
+    if (queued && c->n_nodes == 1) {
+        /*
+         * The hardware went on when it was done, not when the host had
+         * woken us: lateness must not add up from one batch to the next.
+         */
+        job.flight.began_at = MAX(now, MIN(job.flight.began_at,
+                                           c->flush_done_at));
+    }
     QSIMPLEQ_CONCAT(&members, &c->joined);
     QSIMPLEQ_FOREACH(member, &members, next) {
         job_add(&job, member->s, member->arrived_at);
