@@ -204,7 +204,7 @@ def table(cells: Sequence[Cell]) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    result.add_column("Storage class")
+    result.add_column("Storage class", no_wrap=True, min_width=17)
     for count in threads:
         result.add_column(f"{count} threads", justify="right")
     result.add_column(f"gain {threads[0]}→{threads[-1]}", justify="right")
