@@ -200,18 +200,19 @@ def table(cells: Sequence[Cell]) -> Table:
     files = ", ".join(str(FILES_PER_THREAD[t]) for t in threads)
     result = Table(
         title="fs_mark -s 4096 -D 64 on a fresh ext4: files/s (flushes per file)",
-        caption=f"-n {files} files per thread with {', '.join(map(str, threads))} threads",
+        caption=f"-n {files} files per thread with {', '.join(map(str, threads))} threads;"
+        f" gain from {threads[0]} to {threads[-1]}",
         title_justify="left",
         caption_justify="left",
     )
     result.add_column("Storage class", no_wrap=True, min_width=17)
     for count in threads:
-        result.add_column(f"{count} threads", justify="right")
-    result.add_column(f"gain {threads[0]}→{threads[-1]}", justify="right")
+        result.add_column(f"{count} thr.", justify="right")
+    result.add_column("gain", justify="right")
     for profile in dict.fromkeys(cell.profile for cell in cells):
         row = [by_key[profile, count] for count in threads]
         gain = row[-1].files_per_s / row[0].files_per_s
-        result.add_row(profile, *(_shown(cell) for cell in row), f"{gain:.1f} times")
+        result.add_row(profile, *(_shown(cell) for cell in row), f"{gain:.1f}")
     return result
 
 
