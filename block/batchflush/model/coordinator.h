@@ -22,6 +22,10 @@
  *   those it completed need a write's time to be back.  A wait that
  *   brought no more than half of the company is not repeated for 1, 3,
  *   7, then 15 batches, until the company is complete again.
+ *   With nothing written since the last flush began nobody waits, but
+ *   for one of a company that arrived after the batch before had ended:
+ *   it is the first of them to be back.  A flush that found nothing to
+ *   do does not shrink the company.
  * - Where flushes overlap, coalesce=auto lets each go alone: there a
  *   wait can only lose.  Where they do not, but the device is too fast
  *   to wait for company, those that queue behind one another share the
