@@ -117,6 +117,15 @@ const BfOption bf_options[] = {
         CHOICE(clock_names), .def = BF_CLOCK_AUTO,
         .of_controller = true,
         .help = "clock that times are served on (auto, virtual, realtime)",
+    }, {
+        .name = "spin-max-ns", FIELD(spin_max_ns), .kind = BF_OPTION_NS,
+        .max = 10 * MS_NS, .def = MS_NS / 10, .mutable_at_runtime = true,
+        .of_controller = true,
+        .help = "longest spin ahead of an instant in an iothread (0 = off)",
+    }, {
+        .name = "max-lateness-ns", FIELD(max_lateness_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "budget of the 99th percentile of lateness (0 = none)",
     },
 };
 

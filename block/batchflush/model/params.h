@@ -62,6 +62,8 @@ typedef struct BfParams {
     int64_t coalesce_max_wait_ns;
     int64_t coalesce_min_flush_ns;
     int64_t clock;                  /* BfClock */
+    int64_t spin_max_ns;            /* ahead of an instant, 0: never */
+    int64_t max_lateness_ns;        /* budget of its p99, 0: none */
     uint64_t given;                 /* bit per option that was set */
 } BfParams;
 
