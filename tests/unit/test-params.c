@@ -28,6 +28,8 @@ static const struct {
     { "coalesce-max-wait-ns", "15000000" },
     { "coalesce-min-flush-ns", "2000000" },
     { "clock", "auto" },
+    { "spin-max-ns", "100000" },
+    { "max-lateness-ns", "0" },
 };
 
 static const BfOption *option_named(const char *name)
