@@ -62,12 +62,26 @@ static uint64_t lose_caches(BatchflushController *c)
     return lost;
 }
 
-void qmp_batchflush_power_cut(const char *node_name, Error **errp)
+void qmp_batchflush_power_cut(const char *node_name, const char *controller,
+                              bool has_guest, BatchflushCutGuest guest,
+                              bool has_when, BatchflushCutMoment when,
+                              bool has_count, int64_t count,
+                              bool has_ns, int64_t ns,
+                              bool has_policy,
+                              BatchflushPowerCutPolicy policy,
+                              bool has_seed, int64_t seed, Error **errp)
 {
-    BDRVBatchflushState *s = find_node(node_name, errp);
+    BDRVBatchflushState *s;
     BatchflushController *c;
     uint64_t lost;
 
+    if (!node_name || (has_when && when != BATCHFLUSH_CUT_MOMENT_NOW) ||
+        (has_policy && policy != BATCHFLUSH_POWER_CUT_POLICY_DROP_ALL)) {
+        error_setg(errp, "only a node's power can be cut, now, and with "
+                   "policy=drop-all");
+        return;
+    }
+    s = find_node(node_name, errp);
     if (!s) {
         return;
     }
@@ -87,9 +101,10 @@ void qmp_batchflush_power_cut(const char *node_name, Error **errp)
     trace_batchflush_power_cut(s->bs, lost);
 }
 
-void qmp_batchflush_power_restore(const char *node_name, Error **errp)
+void qmp_batchflush_power_restore(const char *node_name,
+                                  const char *controller, Error **errp)
 {
-    BDRVBatchflushState *s = find_node(node_name, errp);
+    BDRVBatchflushState *s = node_name ? find_node(node_name, errp) : NULL;
 
     if (!s) {
         return;
@@ -105,4 +120,17 @@ void qmp_batchflush_power_restore(const char *node_name, Error **errp)
         batchflush_kick_destage(s->controller);
     }
     trace_batchflush_power_restore(s->bs);
+}
+
+void qmp_batchflush_battery(const char *node_name, const char *controller,
+                            bool has_state, BatchflushBatteryState state,
+                            bool has_hold_up_ns, int64_t hold_up_ns,
+                            Error **errp)
+{
+    error_setg(errp, "batteries cannot be changed yet");
+}
+
+BatchflushNodeInfoList *qmp_query_batchflush(Error **errp)
+{
+    return NULL;
 }
