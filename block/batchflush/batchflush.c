@@ -20,6 +20,9 @@
 #include "batchflush.h"
 #include "trace.h"
 
+/* Largest write in a log, which holds it in memory. */
+#define LOGGED_MAX (16 * MiB)
+
 static BlockDriver bdrv_batchflush;
 
 BDRVBatchflushState *batchflush_state(BlockDriverState *bs)
@@ -85,11 +88,31 @@ static bool open_controller(BDRVBatchflushState *s, const char *id,
     return ok;
 }
 
+static bool open_log(BDRVBatchflushState *s, const char *filename,
+                     Error **errp)
+{
+    int64_t size;
+
+    if (!filename) {
+        return true;
+    }
+    size = bdrv_getlength(s->bs->file->bs);
+    if (size < 0) {
+        error_setg_errno(errp, -size, "log=%s: the size of the disk is not "
+                         "known", filename);
+        return false;
+    }
+    s->log = batchflush_log_new(filename, bdrv_get_node_name(s->bs), size,
+                                s->params.write_cache, errp);
+    return s->log;
+}
+
 static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
                            Error **errp)
 {
     BDRVBatchflushState *s = bs->opaque;
     g_autofree char *controller = NULL;
+    g_autofree char *log = NULL;
     int ret;
 
     GLOBAL_STATE_CODE();
@@ -102,14 +125,19 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     if (ret < 0) {
         return ret;
     }
-    if (!batchflush_options_parse(options, &s->params, &controller, errp) ||
+    if (!batchflush_options_parse(options, &s->params, &controller, &log,
+                                  errp) ||
         !open_store(s, errp)) {
         return -EINVAL;
     }
     s->pass_through = bf_params_pass_through(&s->params);
     bf_service_init(&s->service, &s->params);
     s->drained = bs->quiesce_counter > 0;
-    if (!open_controller(s, controller, errp)) {
+    if (!open_log(s, log, errp) || !open_controller(s, controller, errp)) {
+        if (s->log) {
+            batchflush_log_free(s->log);
+            unlink(log);
+        }
         bf_service_destroy(&s->service);
         bf_store_free(s->store);
         return -EINVAL;
@@ -139,6 +167,7 @@ static void batchflush_close(BlockDriverState *bs)
     }
     batchflush_background_close(s->background);
     batchflush_controller_detach(s);
+    batchflush_log_free(s->log);
     qemu_vfree(s->destage_buffer);
     bf_store_free(s->store);
     bf_service_destroy(&s->service);
@@ -175,17 +204,33 @@ static bool check_controller(const BDRVBatchflushState *s, const char *id,
     return true;
 }
 
+static bool check_log(const BDRVBatchflushState *s, const char *filename,
+                      Error **errp)
+{
+    const char *current = s->log ? batchflush_log_filename(s->log) : NULL;
+
+    if (g_strcmp0(filename, current)) {
+        error_setg(errp, "log=%s cannot be set while the node is open; "
+                   "allowed is %s", filename ?: "(none)",
+                   current ?: "(none)");
+        return false;
+    }
+    return true;
+}
+
 static int batchflush_reopen_prepare(BDRVReopenState *state,
                                      BlockReopenQueue *queue, Error **errp)
 {
     BDRVBatchflushState *s = state->bs->opaque;
     g_autofree BfParams *params = g_new(BfParams, 1);
     g_autofree char *controller = NULL;
+    g_autofree char *log = NULL;
 
     GLOBAL_STATE_CODE();
-    if (!batchflush_options_parse(state->options, params, &controller,
+    if (!batchflush_options_parse(state->options, params, &controller, &log,
                                   errp) ||
         !check_controller(s, controller, errp) ||
+        !check_log(s, log, errp) ||
         !check_immutable(&s->params, params, errp)) {
         return -EINVAL;
     }
@@ -246,12 +291,15 @@ batchflush_refresh_limits(BlockDriverState *bs, Error **errp)
 {
     BDRVBatchflushState *s = bs->opaque;
 
-    if (s->pass_through) {
+    if (s->pass_through && !s->log) {
         return;
     }
-    /* The store and the model count in sectors. */
+    /* The store, the model and the log count in sectors. */
     bs->bl.request_alignment = MAX(bs->bl.request_alignment, BF_SECTOR_SIZE);
     /* A single write has to fit into the cache, whatever its alignment. */
+    if (s->log) {
+        bs->bl.max_transfer = MIN_NON_ZERO(bs->bl.max_transfer, LOGGED_MAX);
+    }
     if (s->store) {
         bs->bl.max_transfer = MIN_NON_ZERO(bs->bl.max_transfer,
             MIN(bf_store_capacity(s->store) / 2, 1 * GiB));
@@ -321,11 +369,11 @@ static BlockDriver bdrv_batchflush = {
 
     .bdrv_co_getlength          = batchflush_co_getlength,
     .bdrv_co_preadv_part        = batchflush_co_preadv_part,
-    .bdrv_co_pwritev_part       = batchflush_co_pwritev_part,
-    .bdrv_co_pwrite_zeroes      = batchflush_co_pwrite_zeroes,
-    .bdrv_co_pdiscard           = batchflush_co_pdiscard,
-    .bdrv_co_flush              = batchflush_co_flush,
-    .bdrv_co_truncate           = batchflush_co_truncate,
+    .bdrv_co_pwritev_part       = batchflush_logged_pwritev_part,
+    .bdrv_co_pwrite_zeroes      = batchflush_logged_pwrite_zeroes,
+    .bdrv_co_pdiscard           = batchflush_logged_pdiscard,
+    .bdrv_co_flush              = batchflush_logged_flush,
+    .bdrv_co_truncate           = batchflush_logged_truncate,
     .bdrv_co_block_status       = batchflush_co_block_status,
 };
 

@@ -14,6 +14,7 @@
 
 #include "compat.h"
 #include "controller.h"
+#include "log.h"
 #include "model/service.h"
 #include "store/store.h"
 
@@ -25,6 +26,7 @@ struct BDRVBatchflushState {
     QLIST_ENTRY(BDRVBatchflushState) next;
     bool drained;               /* as far as the controller knows */
     bool pass_through;          /* no request is delayed or cached */
+    BatchflushLog *log;         /* of its requests, or NULL */
 
     /* From here on protected by the controller's lock. */
 
@@ -73,12 +75,12 @@ int64_t batchflush_node_flush_time(const BDRVBatchflushState *s);
 void batchflush_options_init(BlockDriver *driver);
 
 /*
- * Take the node's options out of @options; *@controller is to be freed
- * and NULL if none is named.  Returns false and sets @errp if one is
- * unknown, out of range or contradicts another.
+ * Take the node's options out of @options; *@controller and *@log are to
+ * be freed and NULL if none is named.  Returns false and sets @errp if
+ * one is unknown, out of range or contradicts another.
  */
 bool batchflush_options_parse(QDict *options, BfParams *params,
-                              char **controller, Error **errp);
+                              char **controller, char **log, Error **errp);
 
 /* io.c */
 

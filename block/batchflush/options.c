@@ -11,6 +11,7 @@
 
 #define OPTION_PROFILE "profile"
 #define OPTION_CONTROLLER "controller"
+#define OPTION_LOG "log"
 
 /*
  * All are declared as strings: the model parses them, so that a value
@@ -20,7 +21,7 @@ static QemuOptsList *option_list;
 
 static QemuOptsList *make_option_list(void)
 {
-    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 3) *
+    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 4) *
                                    sizeof(list->desc[0]));
 
     list->name = "batchflush";
@@ -35,8 +36,13 @@ static QemuOptsList *make_option_list(void)
         .type = QEMU_OPT_STRING,
         .help = "batchflush-controller object that the disk is behind",
     };
+    list->desc[2] = (QemuOptDesc) {
+        .name = OPTION_LOG,
+        .type = QEMU_OPT_STRING,
+        .help = "file to write a log of all writes and flushes to",
+    };
     for (size_t i = 0; i < bf_options_count; i++) {
-        list->desc[i + 2] = (QemuOptDesc) {
+        list->desc[i + 3] = (QemuOptDesc) {
             .name = bf_options[i].name,
             .type = QEMU_OPT_STRING,
             .help = bf_options[i].help,
@@ -90,7 +96,7 @@ static bool apply_options(QemuOpts *opts, BfParams *params, char **error)
 }
 
 bool batchflush_options_parse(QDict *options, BfParams *params,
-                              char **controller, Error **errp)
+                              char **controller, char **log, Error **errp)
 {
     QemuOpts *opts = qemu_opts_create(option_list, NULL, 0, &error_abort);
     g_autofree char *error = NULL;
@@ -105,6 +111,7 @@ bool batchflush_options_parse(QDict *options, BfParams *params,
             error_setg(errp, "%s", error);
         }
         *controller = g_strdup(qemu_opt_get(opts, OPTION_CONTROLLER));
+        *log = g_strdup(qemu_opt_get(opts, OPTION_LOG));
     }
     qemu_opts_del(opts);
     return ok;
