@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batchflush import paths
+from batchflush import paths, spread
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "profiles"
@@ -26,16 +26,21 @@ GRADES = ("measured", "data sheet", "published test", "folk", "fitted")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a setting may hold: a whole number of a unit, or one of some words."""
+    """What a setting may hold: a whole number of a unit, one of some words, or a spread."""
 
     unit: str = ""
     words: tuple[str, ...] = ()
     smallest: int = 0
+    is_spread: bool = False
 
-    def allows(self, value: object) -> bool:
-        if self.words:
-            return value in self.words
-        return type(value) is int and value >= self.smallest
+    def complaint(self, value: object) -> str:
+        """What is wrong with a value, to follow its name; empty if nothing is."""
+        if self.is_spread:
+            wrong = spread.complaint(value)
+            return f"= {value!r} {wrong}" if wrong else ""
+        whole = type(value) is int and value >= self.smallest
+        good = value in self.words if self.words else whole
+        return "" if good else f"is {value!r}; allowed is {self}"
 
     def __str__(self) -> str:
         if self.words:
@@ -46,6 +51,7 @@ class Kind:
 
 _TIME = Kind("ns")
 _SIZE = Kind("bytes", smallest=512)
+_SPREAD = Kind(is_spread=True)
 _ON_OFF = Kind(words=("on", "off"))
 
 # Ranges are the driver's business: the model refuses what is out of range.
@@ -57,10 +63,26 @@ NODE_KINDS = {
     "read-latency-ns": _TIME,
     "write-latency-ns": _TIME,
     "destage-latency-ns": _TIME,
+    "discard-latency-ns": _TIME,
+    "zero-latency-ns": _TIME,
+    "fua-latency-ns": _TIME,
     "flush-latency-ns": _TIME,
     "flush-clean-latency-ns": _TIME,
+    "latency-spread": _SPREAD,
+    "flush-spread": _SPREAD,
     "bandwidth": Kind("bytes/s"),
-    "queue-depth": Kind("lanes", smallest=1),
+    "interface-bandwidth": Kind("bytes/s"),
+    "queue-depth": Kind("requests", smallest=1),
+    "rpm": Kind("turns/min"),
+    "seek-settle-ns": _TIME,
+    "seek-average-ns": _TIME,
+    "seek-full-ns": _TIME,
+    "stroke-size": Kind("bytes"),
+    "tracks-per-cylinder": Kind("tracks", smallest=1),
+    "track-switch-ns": _TIME,
+    "queue-order": Kind(words=("fifo", "nearest", "deadline")),
+    "queue-deadline-ns": _TIME,
+    "idle-window-ns": _TIME,
     "flush-concurrency": Kind(words=("exclusive", "serial", "concurrent")),
     "coalesce": Kind(words=("off", "on", "auto")),
     "coalesce-wait": Kind(words=("delta", "average")),
@@ -154,8 +176,8 @@ def _settings(where: str, table: object, kinds: Mapping[str, Kind]) -> dict[str,
 
 def _setting(where: str, table: object, kind: Kind) -> Setting:
     table = _table(where, table, required=("value", "grade", "source"))
-    if not kind.allows(table["value"]):
-        raise BatchflushError(f"{where} is {table['value']!r}; allowed is {kind}")
+    if complaint := kind.complaint(table["value"]):
+        raise BatchflushError(f"{where} {complaint}")
     if table["grade"] not in GRADES:
         raise BatchflushError(
             f"{where} has the grade {table['grade']!r}; allowed is one of {', '.join(GRADES)}"

@@ -43,7 +43,10 @@ int main(void)
 """
 
 # In the order of the model's enum.
-UNITS = (("ns",), ("bytes", "bytes/s"), ("percent",), ("requests",), ("choice",))
+UNITS = (
+    ("ns",), ("bytes", "bytes/s"), ("percent",), ("requests", "turns/min", "tracks", "number"),
+    ("choice",), ("spread",),
+)  # fmt: skip
 
 SCALES = {
     "": 1, "µs": 10**3, "ms": 10**6, "s": 10**9,
@@ -51,7 +54,12 @@ SCALES = {
 }  # fmt: skip
 
 # An option that has no default of its own follows another one.
-FOLLOWS = {"flush-clean-latency-ns": "flush-latency-ns"}
+FOLLOWS = {
+    "flush-clean-latency-ns": "flush-latency-ns",
+    "discard-latency-ns": "write-latency-ns",
+    "zero-latency-ns": "write-latency-ns",
+    "fua-latency-ns": "write-latency-ns",
+}
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Option]:
         ["pkg-config", "--cflags", "--libs", "glib-2.0"],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
+    sources = (MODEL / name for name in ("params.c", "random.c", "spread.c"))
     subprocess.run(
-        ["cc", "-I", MODEL, "-o", program, "-x", "c", "-", MODEL / "params.c", *flags],
+        ["cc", "-D_GNU_SOURCE", "-I", MODEL, "-o", program, "-x", "c", "-",
+         *sources, *flags, "-lm"],
         input=DUMP, text=True, check=True,
     )  # fmt: skip
     dumped = subprocess.run([program], capture_output=True, text=True, check=True).stdout
@@ -90,8 +100,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Option]:
 def model_option(row: Mapping[str, object]) -> Option:
     choices = tuple(str(row["choices"]).split())
     default = row["default"]
+    units = UNITS[int(str(row["kind"]))]
+    if units == ("spread",):
+        return Option(units, "fixed", ("see below",), bool(row["changeable"]))
     return Option(
-        units=UNITS[int(str(row["kind"]))],
+        units=units,
         default=FOLLOWS.get(str(row["name"]))
         or (choices[int(str(default))] if choices else default),
         range=choices or (row["min"], row["max"]),
@@ -117,7 +130,7 @@ def test_the_page_says_of_every_option_what_the_model_does(model: Mapping[str, O
             assert default.strip("`") == option.default, name
         else:
             assert quantity(default) == option.default, name
-        if unit == "choice":
+        if unit in ("choice", "spread"):
             assert tuple(span.split(", ")) == option.range, name
         else:
             assert tuple(quantity(end) for end in span.split(" to ")) == option.range, name
@@ -159,7 +172,8 @@ def test_qapi_has_every_option_with_its_choices(model: Mapping[str, Option]) -> 
             assert enum, members[name]
             assert tuple(re.findall(r"'(\w+)'", enum[1])) == option.range, name
         else:
-            assert members[name] == ("size" if "bytes" in option.units else "int"), name
+            kind = {"bytes": "size", "spread": "str"}.get(option.units[0], "int")
+            assert members[name] == kind, name
 
 
 def test_qapi_documents_the_defaults(model: Mapping[str, Option]) -> None:
@@ -173,6 +187,7 @@ def test_the_command_line_knows_every_option(model: Mapping[str, Option]) -> Non
     assert {*NODE_KINDS, *OTHER_NODE_OPTIONS} == set(model)
     for name, kind in NODE_KINDS.items():
         assert kind.words == (model[name].range if model[name].units == ("choice",) else ()), name
+        assert kind.is_spread == (model[name].units == ("spread",)), name
 
 
 def test_pages_name_no_file_that_is_not_there() -> None:

@@ -18,10 +18,27 @@ static const struct {
     { "read-latency-ns", "0" },
     { "write-latency-ns", "0" },
     { "destage-latency-ns", "0" },
+    { "discard-latency-ns", "0" },
+    { "zero-latency-ns", "0" },
+    { "fua-latency-ns", "0" },
     { "flush-latency-ns", "0" },
     { "flush-clean-latency-ns", "0" },
+    { "latency-spread", "fixed" },
+    { "flush-spread", "fixed" },
+    { "seed", "0" },
     { "bandwidth", "0" },
+    { "interface-bandwidth", "0" },
     { "queue-depth", "32" },
+    { "rpm", "0" },
+    { "seek-settle-ns", "0" },
+    { "seek-average-ns", "0" },
+    { "seek-full-ns", "0" },
+    { "stroke-size", "0" },
+    { "tracks-per-cylinder", "4" },
+    { "track-switch-ns", "0" },
+    { "queue-order", "fifo" },
+    { "queue-deadline-ns", "500000000" },
+    { "idle-window-ns", "0" },
     { "flush-concurrency", "serial" },
     { "coalesce", "auto" },
     { "coalesce-wait", "average" },
@@ -104,6 +121,22 @@ static char *number(int64_t value)
     return g_strdup_printf("%" G_GINT64_FORMAT, value);
 }
 
+static bool is_number(const BfOption *option)
+{
+    return option->kind != BF_OPTION_CHOICE &&
+           option->kind != BF_OPTION_SPREAD;
+}
+
+/* A value that is no option's default. */
+static char *unusual(const BfOption *option)
+{
+    if (option->kind == BF_OPTION_SPREAD) {
+        return g_strdup("uniform:50");
+    }
+    return option->choices ? g_strdup(option->choices[option->max])
+                           : number(option->max);
+}
+
 static void test_boundaries(void)
 {
     for (size_t i = 0; i < bf_options_count; i++) {
@@ -114,7 +147,7 @@ static void test_boundaries(void)
         g_autofree char *above = number(option->max + 1);
         BfParams params;
 
-        if (option->kind == BF_OPTION_CHOICE) {
+        if (!is_number(option)) {
             continue;
         }
         bf_params_init(&params);
@@ -183,13 +216,11 @@ static void test_choices_mean_what_they_say(void)
 static void test_each_option_has_its_own_field(void)
 {
     for (size_t i = 0; i < bf_options_count; i++) {
-        g_autofree char *max = number(bf_options[i].max);
+        g_autofree char *value = unusual(&bf_options[i]);
         BfParams params;
 
         bf_params_init(&params);
-        accept(&params, bf_options[i].name,
-               bf_options[i].choices
-               ? bf_options[i].choices[bf_options[i].max] : max);
+        accept(&params, bf_options[i].name, value);
         for (size_t j = 0; j < bf_options_count; j++) {
             if (j != i) {
                 assert_value(&params, promised[j].name, promised[j].def);
@@ -262,8 +293,7 @@ static void test_given(void)
 
     bf_params_init(&params);
     for (size_t i = 0; i < bf_options_count; i++) {
-        accept(&params, promised[i].name, promised[i].def[0] == '0' ? "0"
-               : promised[i].def);
+        accept(&params, promised[i].name, promised[i].def);
         g_assert_cmpuint(__builtin_popcountll(params.given), ==, i + 1);
     }
 }
@@ -296,6 +326,130 @@ static void test_watermarks(void)
                     "destage-high-percent=40; it has to be, or both 0");
 }
 
+typedef struct Given {
+    const char *name;
+    const char *value;
+} Given;
+
+static char *refusal(const Given *given, size_t count)
+{
+    char *error = NULL;
+    BfParams params;
+
+    bf_params_init(&params);
+    for (size_t i = 0; i < count; i++) {
+        accept(&params, given[i].name, given[i].value);
+    }
+    g_assert_true(bf_params_finish(&params, &error) == !error);
+    return error;
+}
+
+static void refuse_together(const Given *given, size_t count,
+                            const char *sentence)
+{
+    g_autofree char *error = refusal(given, count);
+
+    g_assert_cmpstr(error, ==, sentence);
+}
+
+static void test_what_needs_a_head(void)
+{
+    static const char *const times[] = {
+        "seek-settle-ns", "seek-average-ns", "seek-full-ns", "stroke-size",
+        "track-switch-ns", "idle-window-ns",
+    };
+    static const Given order = { "queue-order", "nearest" };
+
+    refuse_together(&order, 1, "queue-order=nearest needs a disk with a "
+                    "head; allowed is fifo, or set rpm");
+    for (size_t i = 0; i < G_N_ELEMENTS(times); i++) {
+        Given given = { times[i], "5" };
+        g_autofree char *sentence = g_strdup_printf(
+            "%s=5 needs a disk with a head; allowed is 0, or set rpm",
+            times[i]);
+
+        refuse_together(&given, 1, sentence);
+    }
+}
+
+static void test_a_head(void)
+{
+    static const Given good[] = {
+        { "rpm", "7200" }, { "bandwidth", "150M" },
+        { "seek-settle-ns", "800000" }, { "seek-average-ns", "8500000" },
+        { "seek-full-ns", "17000000" }, { "queue-order", "deadline" },
+        { "idle-window-ns", "8000000" },
+    };
+    static const Given short_tracks[] = {
+        { "rpm", "6000" }, { "bandwidth", "409599" },
+    };
+    static const Given low_average[] = {
+        { "rpm", "7200" }, { "bandwidth", "150M" },
+        { "seek-settle-ns", "3" }, { "seek-average-ns", "2" },
+    };
+    static const Given low_full[] = {
+        { "rpm", "7200" }, { "bandwidth", "150M" },
+        { "seek-average-ns", "2" }, { "seek-full-ns", "1" },
+    };
+
+    g_assert_null(refusal(good, G_N_ELEMENTS(good)));
+    refuse_together(good, 1, "rpm=7200 needs bandwidth, the rate at which "
+                    "data passes under the head");
+    refuse_together(short_tracks, 2, "bandwidth=409599 with rpm=6000 makes "
+                    "tracks of 4095 bytes; allowed are at least 4096");
+    refuse_together(low_average, 4, "seek-average-ns=2 is below "
+                    "seek-settle-ns=3; it must not be");
+    refuse_together(low_full, 4, "seek-full-ns=1 is below "
+                    "seek-average-ns=2; it must not be");
+}
+
+static void test_rates(void)
+{
+    static const Given medium = { "bandwidth", "1023" };
+    static const Given interface = { "interface-bandwidth", "1" };
+
+    refuse_together(&medium, 1, "bandwidth=1023 is out of range; allowed are "
+                    "0 and 1024 to 1099511627776 bytes");
+    refuse_together(&interface, 1, "interface-bandwidth=1 is out of range; "
+                    "allowed are 0 and 1024 to 1099511627776 bytes");
+}
+
+static void test_spreads(void)
+{
+    BfParams params;
+
+    bf_params_init(&params);
+    accept(&params, "latency-spread", "table:50=0.9/90=1.4/99=6");
+    assert_value(&params, "latency-spread", "table:50=0.9/90=1.4/99=6");
+    assert_value(&params, "flush-spread", "fixed");
+    accept(&params, "flush-spread", "pareto:1.5");
+    assert_value(&params, "flush-spread", "pareto:1.5");
+    refuse_saying("flush-spread", "pareto:1",
+                  "flush-spread=pareto:1 is out of range; "
+                  "allowed are pareto:1.1 to pareto:100");
+}
+
+/* What goes past the cache costs a write and a destage until it is given. */
+static void test_defaults_past_the_cache(void)
+{
+    char *error = NULL;
+    BfParams params;
+
+    bf_params_init(&params);
+    accept(&params, "write-latency-ns", "100");
+    accept(&params, "destage-latency-ns", "30");
+    g_assert_true(bf_params_finish(&params, &error));
+    g_assert_cmpint(params.discard_latency_ns, ==, 100);
+    g_assert_cmpint(params.zero_latency_ns, ==, 100);
+    g_assert_cmpint(params.fua_latency_ns, ==, 100);
+    accept(&params, "write-cache", "volatile");
+    accept(&params, "discard-latency-ns", "0");
+    g_assert_true(bf_params_finish(&params, &error));
+    g_assert_cmpint(params.discard_latency_ns, ==, 0);
+    g_assert_cmpint(params.zero_latency_ns, ==, 130);
+    g_assert_cmpint(params.fua_latency_ns, ==, 130);
+}
+
 static void test_clean_flush_default(void)
 {
     char *error = NULL;
@@ -321,7 +475,9 @@ static void test_pass_through(void)
         { "write-cache", "volatile" }, { "write-cache", "battery" },
         { "read-latency-ns", "1" }, { "write-latency-ns", "1" },
         { "flush-latency-ns", "1" }, { "flush-clean-latency-ns", "1" },
-        { "bandwidth", "1" },
+        { "bandwidth", "1" }, { "interface-bandwidth", "1" },
+        { "discard-latency-ns", "1" }, { "zero-latency-ns", "1" },
+        { "fua-latency-ns", "1" },
     };
     BfParams params;
 
@@ -350,6 +506,12 @@ int main(int argc, char **argv)
     g_test_add_func("/params/sentences", test_sentences);
     g_test_add_func("/params/given", test_given);
     g_test_add_func("/params/watermarks", test_watermarks);
+    g_test_add_func("/params/what-needs-a-head", test_what_needs_a_head);
+    g_test_add_func("/params/a-head", test_a_head);
+    g_test_add_func("/params/rates", test_rates);
+    g_test_add_func("/params/spreads", test_spreads);
+    g_test_add_func("/params/defaults-past-the-cache",
+                    test_defaults_past_the_cache);
     g_test_add_func("/params/clean-flush-default", test_clean_flush_default);
     g_test_add_func("/params/pass-through", test_pass_through);
     return g_test_run();

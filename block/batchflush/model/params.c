@@ -21,6 +21,9 @@ static const char *const write_cache_names[] = {
 static const char *const flush_concurrency_names[] = {
     "exclusive", "serial", "concurrent", NULL
 };
+static const char *const queue_order_names[] = {
+    "fifo", "nearest", "deadline", NULL
+};
 static const char *const coalesce_names[] = { "off", "on", "auto", NULL };
 static const char *const coalesce_wait_names[] = { "delta", "average", NULL };
 static const char *const clock_names[] = {
@@ -65,6 +68,19 @@ const BfOption bf_options[] = {
         .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
         .help = "time to move one run of dirty data to the medium",
     }, {
+        .name = "discard-latency-ns", FIELD(discard_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a discard (default: as a write past the cache)",
+    }, {
+        .name = "zero-latency-ns", FIELD(zero_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time to write zeroes (default: as a write past the cache)",
+    }, {
+        .name = "fua-latency-ns", FIELD(fua_latency_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a FUA write past the cache "
+                "(default: write-latency-ns and destage-latency-ns)",
+    }, {
         .name = "flush-latency-ns", FIELD(flush_latency_ns),
         .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
         .help = "fixed part of a flush",
@@ -74,13 +90,77 @@ const BfOption bf_options[] = {
         .help = "time of a flush with nothing to drain "
                 "(default: flush-latency-ns)",
     }, {
+        .name = "latency-spread", FIELD(latency_spread),
+        .kind = BF_OPTION_SPREAD, .mutable_at_runtime = true,
+        .help = "how latencies spread: fixed, uniform:PERCENT, "
+                "normal:PERCENT, log-normal:PERCENT, pareto:SHAPE, "
+                "table:PERCENTILE=FACTOR/...",
+    }, {
+        .name = "flush-spread", FIELD(flush_spread),
+        .kind = BF_OPTION_SPREAD, .mutable_at_runtime = true,
+        .help = "how the fixed part of a flush spreads",
+    }, {
+        .name = "seed", FIELD(seed), .kind = BF_OPTION_COUNT,
+        .max = UINT32_MAX,
+        .help = "seed of what is drawn at random",
+    }, {
         .name = "bandwidth", FIELD(bandwidth), .kind = BF_OPTION_SIZE,
         .max = TIB, .mutable_at_runtime = true,
         .help = "transfer rate of the medium per second (0 = unlimited)",
     }, {
+        .name = "interface-bandwidth", FIELD(interface_bandwidth),
+        .kind = BF_OPTION_SIZE, .max = TIB, .mutable_at_runtime = true,
+        .help = "transfer rate to the host per second (0 = unlimited)",
+    }, {
         .name = "queue-depth", FIELD(queue_depth), .kind = BF_OPTION_COUNT,
         .min = 1, .max = 1024, .def = 32,
-        .help = "requests that the medium serves at once",
+        .help = "requests that the medium serves at once, or that a disk "
+                "with a head chooses from",
+    }, {
+        .name = "rpm", FIELD(rpm), .kind = BF_OPTION_COUNT,
+        .max = 60000,
+        .help = "turns per minute of a disk with a head (0 = no head)",
+    }, {
+        .name = "seek-settle-ns", FIELD(seek_settle_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a seek to the next cylinder",
+    }, {
+        .name = "seek-average-ns", FIELD(seek_average_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a seek over a third of the stroke",
+    }, {
+        .name = "seek-full-ns", FIELD(seek_full_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time of a seek over the full stroke",
+    }, {
+        .name = "stroke-size", FIELD(stroke_size), .kind = BF_OPTION_SIZE,
+        .max = 1024 * TIB, .mutable_at_runtime = true,
+        .help = "bytes that the full stroke spans (0 = the node's size)",
+    }, {
+        .name = "tracks-per-cylinder", FIELD(tracks_per_cylinder),
+        .kind = BF_OPTION_COUNT, .min = 1, .max = 64, .def = 4,
+        .mutable_at_runtime = true,
+        .help = "tracks that the head reaches without a seek",
+    }, {
+        .name = "track-switch-ns", FIELD(track_switch_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "time to go on with the next track of a cylinder",
+    }, {
+        .name = "queue-order", FIELD(queue_order),
+        CHOICE(queue_order_names), .def = BF_ORDER_FIFO,
+        .mutable_at_runtime = true,
+        .help = "which request a disk with a head serves next "
+                "(fifo, nearest, deadline)",
+    }, {
+        .name = "queue-deadline-ns", FIELD(queue_deadline_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .def = 500 * MS_NS,
+        .mutable_at_runtime = true,
+        .help = "age at which a request goes first (queue-order=deadline)",
+    }, {
+        .name = "idle-window-ns", FIELD(idle_window_ns),
+        .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
+        .help = "how long the head waits for a sequential reader "
+                "(0 = not at all)",
     }, {
         .name = "flush-concurrency", FIELD(flush_concurrency),
         CHOICE(flush_concurrency_names), .def = BF_FLUSH_SERIAL,
@@ -134,6 +214,11 @@ const size_t bf_options_count = G_N_ELEMENTS(bf_options);
 static int64_t *field(const BfParams *params, const BfOption *option)
 {
     return (int64_t *)((char *)params + option->field);
+}
+
+static BfSpread *spread_field(const BfParams *params, const BfOption *option)
+{
+    return (BfSpread *)((char *)params + option->field);
 }
 
 static uint64_t bit(const BfOption *option)
@@ -250,38 +335,159 @@ static bool parse_number(const BfOption *option, const char *value,
     return *result >= option->min && *result <= option->max;
 }
 
+static bool set_spread(BfSpread *spread, const char *name, const char *value,
+                       char **error)
+{
+    g_autofree char *why = NULL;
+
+    if (!bf_spread_parse(spread, value, &why)) {
+        *error = g_strdup_printf("%s=%s %s", name, value, why);
+        return false;
+    }
+    return true;
+}
+
+static bool set_number(int64_t *number, const BfOption *option,
+                       const char *value, char **error)
+{
+    int64_t parsed;
+
+    if (option->kind == BF_OPTION_CHOICE
+        ? !parse_choice(option, value, &parsed)
+        : !parse_number(option, value, &parsed)) {
+        *error = not_allowed(option, value);
+        return false;
+    }
+    *number = parsed;
+    return true;
+}
+
 bool bf_params_set(BfParams *params, const char *name, const char *value,
                    char **error)
 {
     const BfOption *option = find_option(name);
-    int64_t number;
     bool ok;
 
     if (!option) {
         *error = g_strdup_printf("%s is not an option of batchflush", name);
         return false;
     }
-    ok = option->kind == BF_OPTION_CHOICE
-        ? parse_choice(option, value, &number)
-        : parse_number(option, value, &number);
-    if (!ok) {
-        *error = not_allowed(option, value);
+    ok = option->kind == BF_OPTION_SPREAD
+        ? set_spread(spread_field(params, option), name, value, error)
+        : set_number(field(params, option), option, value, error);
+    if (ok) {
+        params->given |= bit(option);
+    }
+    return ok;
+}
+
+/* Values that follow others until they are given. */
+static void settle_defaults(BfParams *params)
+{
+    int64_t past_cache = params->write_latency_ns +
+        (params->write_cache == BF_CACHE_NONE ? 0
+                                              : params->destage_latency_ns);
+
+    if (!was_given(params, "flush-clean-latency-ns")) {
+        params->flush_clean_latency_ns = params->flush_latency_ns;
+    }
+    if (!was_given(params, "discard-latency-ns")) {
+        params->discard_latency_ns = past_cache;
+    }
+    if (!was_given(params, "zero-latency-ns")) {
+        params->zero_latency_ns = past_cache;
+    }
+    if (!was_given(params, "fua-latency-ns")) {
+        params->fua_latency_ns = past_cache;
+    }
+}
+
+static bool check_rate(const char *name, int64_t rate, char **error)
+{
+    if (rate && rate < KIB) {
+        *error = g_strdup_printf("%s=%" PRId64 " is out of range; "
+                                 "allowed are 0 and %" PRId64 " to %" PRId64
+                                 " bytes", name, rate, KIB, TIB);
         return false;
     }
-    *field(params, option) = number;
-    params->given |= bit(option);
     return true;
+}
+
+/* What only a head can do is refused where there is none. */
+static bool check_no_head(const BfParams *params, char **error)
+{
+    static const char *const names[] = {
+        "seek-settle-ns", "seek-average-ns", "seek-full-ns", "stroke-size",
+        "track-switch-ns", "queue-order", "idle-window-ns",
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        const BfOption *option = find_option(names[i]);
+
+        if (*field(params, option) != option->def) {
+            g_autofree char *value = bf_params_get(params, option);
+
+            *error = g_strdup_printf("%s=%s needs a disk with a head; "
+                                     "allowed is %s, or set rpm",
+                                     names[i], value, option->choices
+                                     ? option->choices[0] : "0");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_seeks(const BfParams *params, char **error)
+{
+    if (params->seek_average_ns < params->seek_settle_ns) {
+        *error = g_strdup_printf("seek-average-ns=%" PRId64 " is below "
+                                 "seek-settle-ns=%" PRId64 "; it must not be",
+                                 params->seek_average_ns,
+                                 params->seek_settle_ns);
+        return false;
+    }
+    if (params->seek_full_ns < params->seek_average_ns) {
+        *error = g_strdup_printf("seek-full-ns=%" PRId64 " is below "
+                                 "seek-average-ns=%" PRId64 "; it must not be",
+                                 params->seek_full_ns,
+                                 params->seek_average_ns);
+        return false;
+    }
+    return true;
+}
+
+static bool check_head(const BfParams *params, char **error)
+{
+    int64_t track;
+
+    if (!params->rpm) {
+        return check_no_head(params, error);
+    }
+    if (!params->bandwidth) {
+        *error = g_strdup_printf("rpm=%" PRId64 " needs bandwidth, the rate "
+                                 "at which data passes under the head",
+                                 params->rpm);
+        return false;
+    }
+    track = bf_params_track_size(params);
+    if (track < 4 * KIB) {
+        *error = g_strdup_printf("bandwidth=%" PRId64 " with rpm=%" PRId64
+                                 " makes tracks of %" PRId64 " bytes; "
+                                 "allowed are at least %" PRId64,
+                                 params->bandwidth, params->rpm, track,
+                                 4 * KIB);
+        return false;
+    }
+    return check_seeks(params, error);
 }
 
 bool bf_params_finish(BfParams *params, char **error)
 {
-    if (!was_given(params, "flush-clean-latency-ns")) {
-        params->flush_clean_latency_ns = params->flush_latency_ns;
-    }
-    if (params->bandwidth && params->bandwidth < KIB) {
-        *error = g_strdup_printf("bandwidth=%" PRId64 " is out of range; "
-                                 "allowed are 0 and %" PRId64 " to %" PRId64
-                                 " bytes", params->bandwidth, KIB, TIB);
+    settle_defaults(params);
+    if (!check_rate("bandwidth", params->bandwidth, error) ||
+        !check_rate("interface-bandwidth", params->interface_bandwidth,
+                    error) ||
+        !check_head(params, error)) {
         return false;
     }
     if (params->destage_high_percent
@@ -300,9 +506,14 @@ char *bf_params_get(const BfParams *params, const BfOption *option)
 {
     int64_t value = *field(params, option);
 
-    return option->kind == BF_OPTION_CHOICE
-        ? g_strdup(option->choices[value])
-        : g_strdup_printf("%" PRId64, value);
+    switch (option->kind) {
+    case BF_OPTION_CHOICE:
+        return g_strdup(option->choices[value]);
+    case BF_OPTION_SPREAD:
+        return bf_spread_text(spread_field(params, option));
+    default:
+        return g_strdup_printf("%" PRId64, value);
+    }
 }
 
 void bf_params_copy_shared(BfParams *to, const BfParams *from)
@@ -332,12 +543,22 @@ int64_t bf_params_expected_flush_ns(const BfParams *params)
         ? params->flush_clean_latency_ns : params->flush_latency_ns;
 }
 
+int64_t bf_params_track_size(const BfParams *params)
+{
+    return (__int128)params->bandwidth * 60 / params->rpm;
+}
+
+/* A discard or a write of zeroes may keep the others waiting. */
 bool bf_params_pass_through(const BfParams *params)
 {
     return params->write_cache == BF_CACHE_NONE &&
            params->read_latency_ns == 0 &&
            params->write_latency_ns == 0 &&
+           params->discard_latency_ns == 0 &&
+           params->zero_latency_ns == 0 &&
+           params->fua_latency_ns == 0 &&
            params->flush_latency_ns == 0 &&
            params->flush_clean_latency_ns == 0 &&
-           params->bandwidth == 0;
+           params->bandwidth == 0 &&
+           params->interface_bandwidth == 0;
 }

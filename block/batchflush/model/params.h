@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "spread.h"
+
 typedef enum BfWriteCache {
     BF_CACHE_NONE,          /* a completed write is on the medium */
     BF_CACHE_VOLATILE,      /* it is in a cache that a power cut empties */
@@ -26,6 +28,12 @@ typedef enum BfFlushConcurrency {
     BF_FLUSH_SERIAL,        /* one after the other, beside other requests */
     BF_FLUSH_CONCURRENT,    /* overlap freely */
 } BfFlushConcurrency;
+
+typedef enum BfQueueOrder {
+    BF_ORDER_FIFO,          /* first come, first served */
+    BF_ORDER_NEAREST,       /* the shortest seek */
+    BF_ORDER_DEADLINE,      /* that, but the oldest once it is due */
+} BfQueueOrder;
 
 typedef enum BfCoalesce {
     BF_COALESCE_OFF,        /* every flush by itself */
@@ -52,10 +60,27 @@ typedef struct BfParams {
     int64_t read_latency_ns;
     int64_t write_latency_ns;
     int64_t destage_latency_ns;     /* per contiguous run */
+    int64_t discard_latency_ns;
+    int64_t zero_latency_ns;
+    int64_t fua_latency_ns;         /* a write past the cache */
     int64_t flush_latency_ns;       /* fixed part */
     int64_t flush_clean_latency_ns; /* nothing to drain */
+    BfSpread latency_spread;
+    BfSpread flush_spread;
+    int64_t seed;
     int64_t bandwidth;              /* bytes per second, 0: unlimited */
+    int64_t interface_bandwidth;    /* the same, towards the host */
     int64_t queue_depth;            /* lanes of the medium */
+    int64_t rpm;                    /* 0: a medium without a head */
+    int64_t seek_settle_ns;         /* to the next cylinder */
+    int64_t seek_average_ns;        /* over a third of the stroke */
+    int64_t seek_full_ns;           /* over all of it */
+    int64_t stroke_size;            /* bytes it spans, 0: the node's */
+    int64_t tracks_per_cylinder;
+    int64_t track_switch_ns;        /* within a cylinder */
+    int64_t queue_order;            /* BfQueueOrder */
+    int64_t queue_deadline_ns;
+    int64_t idle_window_ns;
     int64_t flush_concurrency;      /* BfFlushConcurrency */
     int64_t coalesce;               /* BfCoalesce */
     int64_t coalesce_wait;          /* BfCoalesceWait */
@@ -73,6 +98,7 @@ typedef enum BfOptionKind {
     BF_OPTION_PERCENT,
     BF_OPTION_COUNT,
     BF_OPTION_CHOICE,
+    BF_OPTION_SPREAD,
 } BfOptionKind;
 
 typedef struct BfOption {
@@ -81,7 +107,8 @@ typedef struct BfOption {
     int64_t min;
     int64_t max;
     int64_t def;
-    size_t field;                   /* offset in BfParams of an int64_t */
+    /* Offset in BfParams of an int64_t, or a BfSpread: it begins with one. */
+    size_t field;
     const char *const *choices;     /* BF_OPTION_CHOICE: names by value */
     bool mutable_at_runtime;        /* blockdev-reopen may change it */
     bool of_controller;             /* the same for all its disks */
@@ -127,6 +154,9 @@ const BfOption *bf_params_shared_mismatch(const BfParams *a,
 
 /* What a flush is expected to take before one has been measured. */
 int64_t bf_params_expected_flush_ns(const BfParams *params);
+
+/* Bytes that pass under the head in one turn; there is a head. */
+int64_t bf_params_track_size(const BfParams *params);
 
 /* True if no read or write is ever delayed and nothing is cached. */
 bool bf_params_pass_through(const BfParams *params);
