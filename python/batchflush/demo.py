@@ -144,7 +144,7 @@ async def _run_class(
         async for message in guest.messages():
             match message["type"]:
                 case "cell":
-                    done(_cell(profile.name, message))
+                    done(cell_of(profile.name, message))
                 case "end":
                     _check_flushes(profile.name, message["flushes"], await guest.statistics())
                 case "exit" if message["code"] != 0:
@@ -163,7 +163,8 @@ def _check_flushes(profile: str, sent: int, statistics: Mapping[str, int]) -> No
             )
 
 
-def _cell(profile: str, message: Mapping[str, Any]) -> Cell:
+def cell_of(profile: str, message: Mapping[str, Any]) -> Cell:
+    """What a guest says at the end of jobs.fs_mark_cell()."""
     threads, files = message["threads"], message["files"]
     columns = [float(column) for column in message["fs_mark"].split()]
     started, ended = message["uptime"]

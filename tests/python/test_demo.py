@@ -42,7 +42,7 @@ def test_a_cells_script_says_what_the_cell_needs() -> None:
     message = json.loads(done.stdout)
     assert message["type"] == "cell"
     assert message["flushes"] == [77, 77]
-    made = demo._cell("ramdisk", message)
+    made = demo.cell_of("ramdisk", message)
     assert (made.threads, made.files, made.flushes_issued) == (4, 400, 0)
     assert made.files_per_s == pytest.approx(200.0)
     assert made.files_per_s_fs_mark == 200.0
@@ -50,9 +50,9 @@ def test_a_cells_script_says_what_the_cell_needs() -> None:
 
 def test_the_flushes_of_a_cell_are_those_sent_meanwhile() -> None:
     message = {"threads": 4, "files": 100, "fs_mark": LINE, "uptime": [5, 7], "flushes": [19, 419]}
-    assert demo._cell("sata-7200", message).flushes_issued == 400
-    assert demo._cell("sata-7200", message).flushes_per_file == 1.0
-    assert demo._cell("sata-7200", message).guest_seconds == 2.0
+    assert demo.cell_of("sata-7200", message).flushes_issued == 400
+    assert demo.cell_of("sata-7200", message).flushes_per_file == 1.0
+    assert demo.cell_of("sata-7200", message).guest_seconds == 2.0
 
 
 def test_the_end_of_the_script_tells_the_kernels_count() -> None:

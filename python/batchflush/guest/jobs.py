@@ -25,6 +25,23 @@ sync
 """
 
 
+def fresh_file_system_of_2009(disk: str, barrier: bool) -> str:
+    """Make an ext3 and mount it at /mnt with small files as far apart as in 2009.
+
+    The driver is today's ext4. Without nodelalloc and mb_stream_req=0 it would put the
+    files of all threads side by side, so that a disk could write them in one go; ext3
+    chose the place of each when it was written, by inode and process.
+    """
+    options = f"nodelalloc,{'barrier' if barrier else 'nobarrier'}"
+    return f"""\
+await test -b {disk} || exit 125
+/bin/mke2fs -q -F -t ext3 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 {disk} || exit 125
+mount -t ext4 -o {options} {disk} /mnt || exit 125
+echo 0 >/sys/fs/ext4/{PurePosixPath(disk).name}/mb_stream_req || exit 125
+sync
+"""
+
+
 def measured_command(command: Sequence[str]) -> str:
     """Run one command in /mnt, between a "begin" and an "end"; the job ends as it does."""
     return f"""\
