@@ -170,7 +170,7 @@ def test_qapi_has_every_option_with_its_choices(model: Mapping[str, Option]) -> 
         if option.units == ("choice",):
             enum = re.search(rf"'enum': '{members[name]}',\s*'data': \[(.*?)\]", text, re.S)
             assert enum, members[name]
-            assert tuple(re.findall(r"'(\w+)'", enum[1])) == option.range, name
+            assert tuple(re.findall(r"'([\w-]+)'", enum[1])) == option.range, name
         else:
             kind = {"bytes": "size", "spread": "str"}.get(option.units[0], "int")
             assert members[name] == kind, name

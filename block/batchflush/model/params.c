@@ -10,6 +10,7 @@
 
 #define MINUTE_NS (60 * INT64_C(1000000000))
 #define MS_NS     INT64_C(1000000)
+#define DAY_NS    (24 * 60 * MINUTE_NS)
 #define KIB       INT64_C(1024)
 #define MIB       (1024 * KIB)
 #define GIB       (1024 * MIB)
@@ -28,6 +29,13 @@ static const char *const coalesce_names[] = { "off", "on", "auto", NULL };
 static const char *const coalesce_wait_names[] = { "delta", "average", NULL };
 static const char *const clock_names[] = {
     "auto", "virtual", "realtime", NULL
+};
+static const char *const off_on_names[] = { "off", "on", NULL };
+static const char *const cut_policy_names[] = {
+    "drop-all", "prefix", "subset", "torn", NULL
+};
+static const char *const lie_names[] = {
+    "none", "flush", "fua", "delayed", NULL
 };
 
 #define FIELD(f) .field = offsetof(BfParams, f)
@@ -206,6 +214,41 @@ const BfOption bf_options[] = {
         .name = "max-lateness-ns", FIELD(max_lateness_ns),
         .kind = BF_OPTION_NS, .max = MINUTE_NS, .mutable_at_runtime = true,
         .help = "budget of the 99th percentile of lateness (0 = none)",
+    }, {
+        .name = "atomic-write-size", FIELD(atomic_write_size),
+        .kind = BF_OPTION_SIZE, .min = 512, .max = 4 * KIB, .def = 512,
+        .help = "what is written as a whole or not at all (512, 4096)",
+    }, {
+        .name = "power-cuts", FIELD(power_cuts),
+        CHOICE(off_on_names), .def = true,
+        .of_controller = true,
+        .help = "whether the power can be cut (off, on)",
+    }, {
+        .name = "power-cut-policy", FIELD(power_cut_policy),
+        CHOICE(cut_policy_names), .def = BF_CUT_DROP_ALL,
+        .mutable_at_runtime = true,
+        .of_controller = true,
+        .help = "which writes survive a power cut "
+                "(drop-all, prefix, subset, torn)",
+    }, {
+        .name = "power-cut-history-size", FIELD(power_cut_history_size),
+        .kind = BF_OPTION_SIZE, .max = TIB, .def = 16 * MIB,
+        .help = "older versions of data that is not durable, kept for a cut",
+    }, {
+        .name = "battery-hold-up-ns", FIELD(battery_hold_up_ns),
+        .kind = BF_OPTION_NS, .max = 30 * DAY_NS, .mutable_at_runtime = true,
+        .of_controller = true,
+        .help = "how long the battery keeps the cache (0 = for any time)",
+    }, {
+        .name = "lie", FIELD(lie),
+        CHOICE(lie_names), .def = BF_LIE_NONE, .mutable_at_runtime = true,
+        .help = "what is acknowledged without being done "
+                "(none, flush, fua, delayed)",
+    }, {
+        .name = "lie-delay-ns", FIELD(lie_delay_ns), .kind = BF_OPTION_NS,
+        .min = 1, .max = MINUTE_NS, .def = 1000 * MS_NS,
+        .mutable_at_runtime = true,
+        .help = "when a flush or FUA write is durable (lie=delayed)",
     },
 };
 
@@ -481,13 +524,41 @@ static bool check_head(const BfParams *params, char **error)
     return check_seeks(params, error);
 }
 
+/* Options of the power that need a certain kind of cache. */
+static bool check_power(const BfParams *params, char **error)
+{
+    if (params->atomic_write_size != 512 &&
+        params->atomic_write_size != 4 * KIB) {
+        *error = g_strdup_printf("atomic-write-size=%" PRId64 " is not "
+                                 "allowed; allowed are 512 and 4096",
+                                 params->atomic_write_size);
+        return false;
+    }
+    if (params->lie != BF_LIE_NONE &&
+        params->write_cache != BF_CACHE_VOLATILE) {
+        *error = g_strdup_printf("lie=%s needs write-cache=volatile; without "
+                                 "one allowed is none",
+                                 lie_names[params->lie]);
+        return false;
+    }
+    if (params->battery_hold_up_ns &&
+        params->write_cache != BF_CACHE_BATTERY) {
+        *error = g_strdup_printf("battery-hold-up-ns=%" PRId64 " needs "
+                                 "write-cache=battery; without one allowed "
+                                 "is 0", params->battery_hold_up_ns);
+        return false;
+    }
+    return true;
+}
+
 bool bf_params_finish(BfParams *params, char **error)
 {
     settle_defaults(params);
     if (!check_rate("bandwidth", params->bandwidth, error) ||
         !check_rate("interface-bandwidth", params->interface_bandwidth,
                     error) ||
-        !check_head(params, error)) {
+        !check_head(params, error) ||
+        !check_power(params, error)) {
         return false;
     }
     if (params->destage_high_percent

@@ -52,6 +52,20 @@ typedef enum BfClock {
     BF_CLOCK_REALTIME,
 } BfClock;
 
+typedef enum BfCutPolicy {
+    BF_CUT_DROP_ALL,        /* nothing survives that is not durable */
+    BF_CUT_PREFIX,          /* the first writes in order of completion */
+    BF_CUT_SUBSET,          /* any writes */
+    BF_CUT_TORN,            /* any writes, sector by sector */
+} BfCutPolicy;
+
+typedef enum BfLie {
+    BF_LIE_NONE,
+    BF_LIE_FLUSH,           /* flushes do nothing */
+    BF_LIE_FUA,             /* FUA writes are like others */
+    BF_LIE_DELAYED,         /* both take effect later */
+} BfLie;
+
 typedef struct BfParams {
     int64_t write_cache;            /* BfWriteCache */
     int64_t cache_size;
@@ -89,6 +103,13 @@ typedef struct BfParams {
     int64_t clock;                  /* BfClock */
     int64_t spin_max_ns;            /* ahead of an instant, 0: never */
     int64_t max_lateness_ns;        /* budget of its p99, 0: none */
+    int64_t atomic_write_size;      /* 512 or 4096 */
+    int64_t power_cuts;             /* false: refused */
+    int64_t power_cut_policy;       /* BfCutPolicy */
+    int64_t power_cut_history_size;
+    int64_t battery_hold_up_ns;     /* 0: for any time */
+    int64_t lie;                    /* BfLie */
+    int64_t lie_delay_ns;
     uint64_t given;                 /* bit per option that was set */
 } BfParams;
 

@@ -15,7 +15,19 @@ from batchflush.profiles import NODE_KINDS, Profile
 GIB = 1 << 30
 
 # Options of the node that no class sets.
-OTHER_NODE_OPTIONS = ("seed", "clock", "spin-max-ns", "max-lateness-ns")
+OTHER_NODE_OPTIONS = (
+    "seed",
+    "clock",
+    "spin-max-ns",
+    "max-lateness-ns",
+    "atomic-write-size",
+    "power-cuts",
+    "power-cut-policy",
+    "power-cut-history-size",
+    "battery-hold-up-ns",
+    "lie",
+    "lie-delay-ns",
+)
 
 # Where the guest finds the disk.
 DISK_FILE = {"virtio-blk-pci": "/dev/vda", "scsi-hd": "/dev/sda", "nvme": "/dev/nvme0n1"}
