@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batchflush import paths, spread
+from batchflush import paths, rules, spread
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "profiles"
@@ -31,35 +32,46 @@ class Kind:
     unit: str = ""
     words: tuple[str, ...] = ()
     smallest: int = 0
+    largest: int | None = None
     is_spread: bool = False
 
     def complaint(self, value: object) -> str:
         """What is wrong with a value, to follow its name; empty if nothing is."""
         if self.is_spread:
             wrong = spread.complaint(value)
-            return f"= {value!r} {wrong}" if wrong else ""
-        whole = type(value) is int and value >= self.smallest
-        good = value in self.words if self.words else whole
+            return f"is {value!r}, which {wrong}" if wrong else ""
+        good = value in self.words if self.words else self._in_range(value)
         return "" if good else f"is {value!r}; allowed is {self}"
+
+    def _in_range(self, value: object) -> bool:
+        if type(value) is not int or value < self.smallest:
+            return False
+        return self.largest is None or value <= self.largest
 
     def __str__(self) -> str:
         if self.words:
             return f"one of {', '.join(self.words)}"
         unit = f" of {self.unit}" if self.unit else ""
-        return f"a whole number{unit}, at least {self.smallest}"
+        if self.largest is None:
+            return f"a whole number{unit}, at least {self.smallest}"
+        return f"a whole number{unit}, {self.smallest} to {self.largest}"
 
 
-_TIME = Kind("ns")
-_SIZE = Kind("bytes", smallest=512)
+MINUTE_NS = 60_000_000_000
+KIB, TIB = 1 << 10, 1 << 40
+
+_TIME = Kind("ns", largest=MINUTE_NS)
+_RATE = Kind("bytes/s", largest=TIB)
 _SPREAD = Kind(is_spread=True)
 _ON_OFF = Kind(words=("on", "off"))
+_SECTOR = Kind("bytes", smallest=512, largest=32 * KIB)
 
-# Ranges are the driver's business: the model refuses what is out of range.
+# The options that a class may set, with the model's own ranges.
 NODE_KINDS = {
     "write-cache": Kind(words=("none", "volatile", "battery")),
-    "cache-size": _SIZE,
-    "destage-high-percent": Kind("percent"),
-    "destage-low-percent": Kind("percent"),
+    "cache-size": Kind("bytes", smallest=64 * KIB, largest=TIB),
+    "destage-high-percent": Kind("percent", largest=100),
+    "destage-low-percent": Kind("percent", largest=99),
     "read-latency-ns": _TIME,
     "write-latency-ns": _TIME,
     "destage-latency-ns": _TIME,
@@ -70,15 +82,15 @@ NODE_KINDS = {
     "flush-clean-latency-ns": _TIME,
     "latency-spread": _SPREAD,
     "flush-spread": _SPREAD,
-    "bandwidth": Kind("bytes/s"),
-    "interface-bandwidth": Kind("bytes/s"),
-    "queue-depth": Kind("requests", smallest=1),
-    "rpm": Kind("turns/min"),
+    "bandwidth": _RATE,
+    "interface-bandwidth": _RATE,
+    "queue-depth": Kind("requests", smallest=1, largest=1024),
+    "rpm": Kind("turns/min", largest=rules.LARGEST_RPM),
     "seek-settle-ns": _TIME,
     "seek-average-ns": _TIME,
     "seek-full-ns": _TIME,
-    "stroke-size": Kind("bytes"),
-    "tracks-per-cylinder": Kind("tracks", smallest=1),
+    "stroke-size": Kind("bytes", largest=1024 * TIB),
+    "tracks-per-cylinder": Kind("tracks", smallest=1, largest=64),
     "track-switch-ns": _TIME,
     "queue-order": Kind(words=("fifo", "nearest", "deadline")),
     "queue-deadline-ns": _TIME,
@@ -86,18 +98,20 @@ NODE_KINDS = {
     "flush-concurrency": Kind(words=("exclusive", "serial", "concurrent")),
     "coalesce": Kind(words=("off", "on", "auto")),
     "coalesce-wait": Kind(words=("delta", "average")),
-    "coalesce-max-wait-ns": _TIME,
+    "coalesce-max-wait-ns": Kind("ns", smallest=1000, largest=MINUTE_NS),
     "coalesce-min-flush-ns": _TIME,
 }
 FRONT_END_KINDS = {
     "device": Kind(words=("virtio-blk-pci", "scsi-hd", "nvme")),
     "write-cache": _ON_OFF,
-    "num-queues": Kind("queues", smallest=1),
-    "logical-block-size": _SIZE,
-    "physical-block-size": _SIZE,
-    "rotation-rate": Kind("rpm", smallest=1),
+    "num-queues": Kind("queues", smallest=1, largest=1024),
+    "logical-block-size": _SECTOR,
+    "physical-block-size": _SECTOR,
+    "rotation-rate": Kind("rpm", smallest=1, largest=0xFFFF),
 }
 REQUIRED_FRONT_END = ("device", "write-cache")
+# Also a word in a list of options.
+NAME_FORM = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 @dataclass(frozen=True)
@@ -112,12 +126,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class Profile:
-    """A storage class: options of the node, and properties of the device in front of it."""
+    """A storage class: options of the node, and properties of the device in front of it.
+
+    built_in: QEMU knows it by its name; the options of any other have to be spelled out.
+    """
 
     name: str
     title: str
     node: Mapping[str, Setting]
     front_end: Mapping[str, Setting]
+    built_in: bool = True
+
+    def node_options(self) -> dict[str, str]:
+        """What makes a batchflush node one of this class."""
+        if self.built_in:
+            return {"profile": self.name}
+        return {name: str(setting.value) for name, setting in self.node.items()}
 
 
 # --- reading ----------------------------------------------------------------------------
@@ -134,6 +158,16 @@ def load(path: Path = paths.PROFILES) -> dict[str, Profile]:
     return {name: _profile(path, name, table) for name, table in document.items()}
 
 
+def known(file: Path | None = None) -> dict[str, Profile]:
+    """The project's classes, and those of a file of the user's."""
+    built_in = load()
+    own = {} if file is None else load(file)
+    for name in own:
+        if name in built_in:
+            raise BatchflushError(f"{file}: [{name}] is the name of a built-in class; take another")
+    return built_in | own
+
+
 def find(name: str, profiles: Mapping[str, Profile] | None = None) -> Profile:
     """The class of that name; if there is none, the error names the nearest ones."""
     profiles = load() if profiles is None else profiles
@@ -145,10 +179,16 @@ def find(name: str, profiles: Mapping[str, Profile] | None = None) -> Profile:
 
 
 def _profile(path: Path, name: str, table: object) -> Profile:
+    if not NAME_FORM.fullmatch(name):
+        raise BatchflushError(
+            f"{path}: [{name}] is no name of a class; allowed are small letters, digits and dashes"
+        )
     table = _table(f"{path}: [{name}]", table, required=("title", "node", "front-end"))
     if not isinstance(table["title"], str) or not table["title"]:
         raise BatchflushError(f"{path}: [{name}] title must be a text")
     node = _settings(f"{path}: [{name}.node]", table["node"], NODE_KINDS)
+    if complaint := rules.complaint({key: setting.value for key, setting in node.items()}):
+        raise BatchflushError(f"{path}: [{name}.node] {complaint}")
     front_end = _settings(f"{path}: [{name}.front-end]", table["front-end"], FRONT_END_KINDS)
     for key in REQUIRED_FRONT_END:
         if key not in front_end:
@@ -158,7 +198,7 @@ def _profile(path: Path, name: str, table: object) -> Profile:
             f"{path}: [{name}.front-end] rotation-rate is given, but of QEMU's disks only "
             f"scsi-hd has one, not {front_end['device'].value}"
         )
-    return Profile(name, table["title"], node, front_end)
+    return Profile(name, table["title"], node, front_end, built_in=path == paths.PROFILES)
 
 
 def _settings(where: str, table: object, kinds: Mapping[str, Kind]) -> dict[str, Setting]:
@@ -206,14 +246,22 @@ def _table(where: str, table: object, required: Iterable[str]) -> dict[str, Any]
 # --- showing ----------------------------------------------------------------------------
 
 
+def add_classes_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--classes", metavar="FILE", type=Path,
+        help="classes of your own, in the form of block/batchflush/model/profiles.toml",
+    )  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show this class only")
+    add_classes_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from batchflush.progress import console
 
-    profiles = load()
+    profiles = known(args.classes)
     shown = [find(args.name, profiles)] if args.name else list(profiles.values())
     for profile in shown:
         console.print(table(profile))
@@ -227,7 +275,7 @@ def table(profile: Profile) -> Any:
     result = Table(
         "Setting", "Value", "Unit", "Grade", "Source",
         title=f"{profile.name}: {profile.title}", title_justify="left", title_style="bold",
-        caption=f"-drive driver=batchflush,profile={profile.name},…", caption_justify="left",
+        caption=_caption(profile), caption_justify="left",
     )  # fmt: skip
     for heading, settings in (("node", profile.node), ("device", profile.front_end)):
         result.add_row(f"[dim]{heading}[/]")
@@ -236,3 +284,8 @@ def table(profile: Profile) -> Any:
             result.add_row(name, value, setting.unit, setting.grade, setting.source)
         result.add_section()
     return result
+
+
+def _caption(profile: Profile) -> str:
+    options = ",".join(f"{name}={value}" for name, value in profile.node_options().items())
+    return f"-drive driver=batchflush,{options},…"

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--class", dest="profile", metavar="NAME", required=True,
         help="storage class of the disk; 'batchflush profiles' lists them",
     )  # fmt: skip
+    profiles.add_classes_argument(parser)
     parser.add_argument(
         "--kernel", metavar="PATH|debian", default="debian",
         help="a kernel image with its drivers built in (default: Debian's kernel)",
@@ -70,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
     for name, value, largest in (("vcpus", args.vcpus, MAX_VCPUS), ("limit", args.limit, 86400)):
         if not 1 <= value <= largest:
             raise UsageError(f"--{name}={value} is out of range; allowed are 1 to {largest}")
-    disk = Disk(profiles.find(args.profile), parse_options(args.option))
+    disk = Disk(
+        profiles.find(args.profile, profiles.known(args.classes)), parse_options(args.option)
+    )
     build.qemu()
     kernel = packages.prepare(args.kernel)
     accelerator = kvm.choose(kernel)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Storage classes: every number has a source, and a wrong file is refused in one sentence."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from batchflush import profiles
+from batchflush import paths, profiles
 from batchflush.errors import BatchflushError, UsageError
+from batchflush.guest.command_line import Disk, disk_arguments, user_line
 
 GOOD = """
 [disk]
@@ -18,6 +21,7 @@ flush-latency-ns = { value = 9000000, grade = "data sheet", source = "page 3" }
 device = { value = "virtio-blk-pci", grade = "folk", source = "us" }
 write-cache = { value = "on", grade = "folk", source = "us" }
 """
+FLUSH = "flush-latency-ns = { value = 9000000"
 
 
 def load_text(folder: Path, text: str) -> dict[str, profiles.Profile]:
@@ -95,7 +99,19 @@ def test_a_setting_keeps_value_unit_grade_and_source(tmp_path: Path) -> None:
         ('"data sheet"', '"rumour"', "flush-latency-ns has the grade 'rumour'; allowed is one of"),
         ("flush-latency-ns", "flush-latency-ms", "[disk.node] flush-latency-ms is not known"),
         ("9000000", '"9 ms"', "flush-latency-ns is '9 ms'; allowed is a whole number of ns"),
-        ("9000000", "-1", "flush-latency-ns is -1; allowed is a whole number of ns, at least 0"),
+        ("9000000", "-1", "flush-latency-ns is -1; allowed is a whole number of ns, 0 to"),
+        ("9000000", "60000000001", "allowed is a whole number of ns, 0 to 60000000000"),
+        ("9000000", "9.5", "flush-latency-ns is 9.5; allowed is a whole number of ns"),
+        ("flush-latency-ns", "flush-latency", "[disk.node] flush-latency is not known"),
+        (FLUSH, "cache-size = { value = '64M'", "cache-size is '64M'; allowed is a whole number of"),
+        (FLUSH, "flush-spread = { value = 'normal:90'", "[disk.node] flush-spread is 'normal:90', "
+         "which is out of range; allowed are normal:0 to normal:33"),
+        (FLUSH, "flush-spread = { value = 'table:50=1/99=0.5'",
+         "[disk.node] flush-spread is 'table:50=1/99=0.5', which is out of order at 99=0.5"),
+        (FLUSH, "rpm = { value = 7200", "[disk.node] rpm=7200 needs bandwidth"),
+        ("[disk.node]", "[disk.nodes]", "[disk] has no node"),
+        ("[disk]", "[other]\n[disk]", "[other] has no title"),
+        ("[disk]\n", "['my disk']\n", "[my disk] is no name of a class"),
         ("9000000", "true", "flush-latency-ns is True; allowed is a whole number"),
         ('"volatile"', '"lazy"', "write-cache is 'lazy'; allowed is one of none, volatile"),
         ('source = "page 3"', 'source = "p", unit = "ms"', "has an unknown key unit"),
@@ -145,3 +161,50 @@ def test_every_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in shown
         assert setting.grade in shown
     assert "serverfault 857271" in shown
+
+
+def test_a_class_of_ones_own_is_spelled_out_to_qemu(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(GOOD)
+    known = profiles.known(file)
+    own, built_in = known["disk"], known["sata-7200"]
+    node = "batchflush,node-name=disk,write-cache=volatile,flush-latency-ns=9000000,file=medium"
+    assert node in disk_arguments(Disk(own), ioeventfd=True)
+    changed = Disk(own, {"flush-latency-ns": "1"})
+    assert node.replace("9000000", "1") in disk_arguments(changed, ioeventfd=True)
+    assert "profile" not in user_line(own)
+    assert "profile=sata-7200" in user_line(built_in)
+
+
+def test_a_class_of_ones_own_has_a_name_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(GOOD.replace("[disk", "[sata-7200"))
+    with pytest.raises(BatchflushError) as caught:
+        profiles.known(file)
+    assert f"{file}: [sata-7200] is the name of a built-in class" in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BatchflushError, match=r"cannot read .*none\.toml: No such file"):
+        profiles.known(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (', source = "page 3"', "", "[disk.node] flush-latency-ns has no source"),
+        ("9000000", '"table:99=1/50=2"', "[disk.node] flush-latency-ns is 'table:99=1/50=2'"),
+        (FLUSH, "latency-spread = { value = 'uniform:101'",
+         "[disk.node] latency-spread is 'uniform:101', which is out of range"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_ends_qemus_build(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    file = tmp_path / "classes.toml"
+    file.write_text(GOOD.replace(old, new, 1))
+    generator = paths.PROFILES.with_name("profile-gen.py")
+    done = subprocess.run(
+        [sys.executable, generator, file, tmp_path / "out.h"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"{file}: {complaint}" in done.stderr
+    assert not (tmp_path / "out.h").exists()

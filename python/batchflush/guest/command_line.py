@@ -49,6 +49,8 @@ class Disk:
     profile: Profile
     options: Mapping[str, str] = field(default_factory=dict)
     size: int = GIB
+    # In place of the class's number of queues.
+    queues: int | None = None
 
     @property
     def device(self) -> str:
@@ -68,6 +70,8 @@ class Disk:
         values = {name: str(s.value) for name, s in settings if name in PROPERTIES}
         if self.options.get("write-cache") == "none":
             values["write-cache"] = "off"
+        if self.queues is not None:
+            values["num-queues"] = str(self.queues)
         return {PROPERTIES[name]: value for name, value in values.items()}
 
 
@@ -81,6 +85,9 @@ class Boot:
     accelerator: str
     vcpus: int = 1
     ioeventfd: bool = False
+    # Kernel parameters beside our own.
+    parameters: tuple[str, ...] = ()
+    seed: int = 1
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
@@ -106,7 +113,8 @@ def joined(head: str, settings: Mapping[str, str]) -> str:
 
 def disk_arguments(disk: Disk, ioeventfd: bool) -> list[str]:
     """Medium, node and device, for a guest of ours: the medium is fresh memory."""
-    node = {"node-name": "disk", "profile": disk.profile.name, **disk.options, "file": "medium"}
+    options = {**disk.profile.node_options(), **disk.options}
+    node = {"node-name": "disk", **options, "file": "medium"}
     arguments = [
         "-blockdev",
         joined("batchflush-memory", {"node-name": "medium", "size": str(disk.size)}),
@@ -150,7 +158,7 @@ def _time_arguments(boot: Boot) -> list[str]:
     # nothing depends on when the host does something.
     return [
         "-accel", "tcg", "-icount", "shift=0,sleep=off",
-        "-rtc", "clock=vm,base=2026-01-01", "-seed", "1",
+        "-rtc", "clock=vm,base=2026-01-01", "-seed", str(boot.seed),
     ]  # fmt: skip
 
 
@@ -163,14 +171,14 @@ def kernel_parameters(boot: Boot) -> list[str]:
             # Calibrating the APIC timer is a loop of 100 ms of pause and rdtsc, which take
             # 3 s under icount.  One processor is as well served by the HPET.
             parameters.append("noapictimer")
-    return parameters
+    return [*parameters, *boot.parameters]
 
 
 def user_line(profile: Profile) -> str:
     """The command line for a guest of the user's own, on the image disk.img."""
     node = {
         "driver": "batchflush",
-        "profile": profile.name,
+        **profile.node_options(),
         "file.driver": "file",
         "file.filename": "disk.img",
         "if": "none",
