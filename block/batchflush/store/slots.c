@@ -136,7 +136,7 @@ uint8_t bf_slot_written_by(const BfSlot *slot, uint64_t up_to)
     uint8_t sectors = 0;
 
     for (unsigned i = 0; i < BF_BLOCK_SECTORS; i++) {
-        if (slot->newest - slot->age[i] <= up_to) {
+        if (bf_slot_number(slot, i) <= up_to) {
             sectors |= 1u << i;
         }
     }

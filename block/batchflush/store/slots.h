@@ -61,6 +61,12 @@ void bf_slot_stamp(BfSlot *slot, uint8_t sectors, uint64_t number);
 /* The sectors whose last write is not after @up_to. */
 uint8_t bf_slot_written_by(const BfSlot *slot, uint64_t up_to);
 
+/* The number of a sector's last write. */
+static inline uint64_t bf_slot_number(const BfSlot *slot, unsigned sector)
+{
+    return slot->newest - slot->age[sector];
+}
+
 static inline BfSlot *bf_slot(const BfSlots *slots, uint32_t number)
 {
     return (BfSlot *)slots->about.base + number;

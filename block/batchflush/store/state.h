@@ -6,6 +6,7 @@
 
 #include <glib.h>
 
+#include "history.h"
 #include "index.h"
 #include "order.h"
 #include "slots.h"
@@ -19,6 +20,8 @@ struct BfStore {
 
     GQueue sweeps;          /* open ones */
     uint64_t last_sweep;
+
+    BfHistory *history;     /* the caller's, or NULL */
 };
 
 /* Forget these sectors of a slot; frees it with the last. */
@@ -26,6 +29,10 @@ void bf_store_forget(BfStore *store, uint32_t number, uint8_t sectors);
 
 /* Make all open sweeps empty. */
 void bf_store_empty_sweeps(BfStore *store);
+
+/* Keep these sectors of a slot in the history: write @by replaces them. */
+void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
+                   uint64_t by);
 
 static inline uint64_t bf_sectors_bytes(uint8_t sectors)
 {

@@ -91,6 +91,11 @@ void bf_store_free(BfStore *store)
     g_free(store);
 }
 
+void bf_store_set_history(BfStore *store, BfHistory *history)
+{
+    store->history = history;
+}
+
 uint64_t bf_store_used(const BfStore *store)
 {
     return (uint64_t)store->slots.used * BF_BLOCK_SIZE;
@@ -117,6 +122,11 @@ uint64_t bf_store_last_write(const BfStore *store)
     return store->last_write;
 }
 
+uint64_t bf_store_next_write(BfStore *store)
+{
+    return ++store->last_write;
+}
+
 uint64_t bf_store_room_for(const BfStore *store, uint64_t offset,
                            uint64_t bytes)
 {
@@ -135,6 +145,30 @@ uint64_t bf_store_room_for(const BfStore *store, uint64_t offset,
     return blocks * BF_BLOCK_SIZE;
 }
 
+/* Once for each write that the sectors have come with. */
+void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
+                   uint64_t by)
+{
+    const BfSlot *slot = bf_slot(&store->slots, number);
+
+    if (!store->history) {
+        return;
+    }
+    while (sectors) {
+        uint64_t write = bf_slot_number(slot, __builtin_ctz(sectors));
+        uint8_t same = sectors & bf_slot_written_by(slot, write);
+
+        for (unsigned i = 0; i < BF_BLOCK_SECTORS; i++) {
+            if (bf_slot_number(slot, i) != write) {
+                same &= ~(1u << i);
+            }
+        }
+        bf_history_keep(store->history, slot->block, same, write,
+                        bf_slot_data(&store->slots, number), by);
+        sectors &= ~same;
+    }
+}
+
 static void write_piece(BfStore *store, Piece piece, BfCursor *from)
 {
     uint32_t number = bf_index_find(&store->index, piece.block);
@@ -149,6 +183,8 @@ static void write_piece(BfStore *store, Piece piece, BfCursor *from)
         /* New, or claimed so far: a sweep loses it. */
         bf_order_add(&store->order, number);
     }
+    bf_store_keep(store, number, piece.sectors & slot->dirty,
+                  store->last_write);
     store->dirty += bf_sectors_bytes(piece.sectors & ~slot->dirty);
     slot->dirty |= piece.sectors;
     bf_slot_stamp(slot, piece.sectors, store->last_write);
@@ -248,18 +284,29 @@ void bf_store_forget(BfStore *store, uint32_t number, uint8_t sectors)
     bf_slots_put(&store->slots, number);
 }
 
+/* What is to be forgotten, and whether the history keeps it. */
+typedef struct Drop {
+    uint64_t up_to;
+    bool keep;
+} Drop;
+
 static void drop_sectors(BfStore *store, uint32_t number, uint8_t sectors,
-                         uint64_t up_to)
+                         Drop drop)
 {
-    sectors &= bf_slot_written_by(bf_slot(&store->slots, number), up_to);
-    if (sectors) {
-        bf_store_forget(store, number, sectors);
+    sectors &= bf_slot_written_by(bf_slot(&store->slots, number),
+                                  drop.up_to);
+    if (!sectors) {
+        return;
     }
+    if (drop.keep) {
+        bf_store_keep(store, number, sectors, drop.up_to);
+    }
+    bf_store_forget(store, number, sectors);
 }
 
 /* For ranges with more blocks than there are slots to look at. */
 static void drop_by_slot(BfStore *store, uint64_t offset, uint64_t bytes,
-                         uint64_t up_to)
+                         Drop drop)
 {
     uint64_t end = offset + bytes;
 
@@ -270,18 +317,17 @@ static void drop_by_slot(BfStore *store, uint64_t offset, uint64_t bytes,
 
         if (slot->dirty && start < end && start + BF_BLOCK_SIZE > offset) {
             drop_sectors(store, i, first_piece(from, end - from).sectors,
-                         up_to);
+                         drop);
         }
     }
 }
 
-void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
-                   uint64_t up_to)
+static void drop_range(BfStore *store, uint64_t offset, uint64_t bytes,
+                       Drop drop)
 {
-    bytes = MIN(bytes, UINT64_MAX - offset) / BF_SECTOR_SIZE * BF_SECTOR_SIZE;
     check_range(offset, bytes);
     if (bytes / BF_BLOCK_SIZE > store->slots.begun) {
-        drop_by_slot(store, offset, bytes, up_to);
+        drop_by_slot(store, offset, bytes, drop);
         return;
     }
     while (bytes) {
@@ -289,11 +335,25 @@ void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
         uint32_t number = bf_index_find(&store->index, piece.block);
 
         if (number != BF_NO_SLOT) {
-            drop_sectors(store, number, piece.sectors, up_to);
+            drop_sectors(store, number, piece.sectors, drop);
         }
         offset += piece.bytes;
         bytes -= piece.bytes;
     }
+}
+
+void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
+                   uint64_t up_to)
+{
+    bytes = MIN(bytes, UINT64_MAX - offset) / BF_SECTOR_SIZE * BF_SECTOR_SIZE;
+    drop_range(store, offset, bytes, (Drop) { .up_to = up_to });
+}
+
+void bf_store_replace(BfStore *store, uint64_t offset, uint64_t bytes,
+                      uint64_t number)
+{
+    drop_range(store, offset, bytes,
+               (Drop) { .up_to = number, .keep = true });
 }
 
 void bf_store_drop_all(BfStore *store)

@@ -31,6 +31,7 @@
 
 typedef struct BfStore BfStore;
 typedef struct BfSweep BfSweep;
+typedef struct BfHistory BfHistory;
 
 /*
  * A store with room for @capacity bytes (rounded down to whole blocks,
@@ -44,6 +45,12 @@ typedef struct BfSweep BfSweep;
  */
 BfStore *bf_store_new(uint64_t capacity, bool preallocate);
 void bf_store_free(BfStore *store);
+
+/*
+ * Have @history keep what is written again, or replaced, before it is
+ * durable.  It has to outlive the store.
+ */
+void bf_store_set_history(BfStore *store, BfHistory *history);
 
 /* Bytes taken, in whole blocks; never more than the capacity. */
 uint64_t bf_store_used(const BfStore *store);
@@ -72,6 +79,9 @@ uint64_t bf_store_write(BfStore *store, uint64_t offset, uint64_t bytes,
 /* The number of the last write; 0 before the first. */
 uint64_t bf_store_last_write(const BfStore *store);
 
+/* Take a number for a write that goes past the cache. */
+uint64_t bf_store_next_write(BfStore *store);
+
 /*
  * Whether the sector at @offset is cached.  Stores in *@run how many of
  * the @bytes from there share the answer: at least one sector, and
@@ -94,7 +104,14 @@ void bf_store_read(const BfStore *store, uint64_t offset, uint64_t bytes,
 void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
                    uint64_t up_to);
 
-/* Forget everything, as a power cut does. Open sweeps become empty. */
+/*
+ * As bf_store_drop(), for a write that went past the cache and is not
+ * durable yet: the history keeps what it replaces.
+ */
+void bf_store_replace(BfStore *store, uint64_t offset, uint64_t bytes,
+                      uint64_t number);
+
+/* Forget everything.  Open sweeps become empty. */
 void bf_store_drop_all(BfStore *store);
 
 /*
@@ -135,6 +152,12 @@ BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes);
 BfSweep *bf_store_sweep_run(BfStore *store, uint64_t from,
                             uint64_t max_bytes);
 
+/*
+ * The sweep's place in the order of what is put onto the medium (see
+ * history.h): behind all writes before it began.
+ */
+uint64_t bf_sweep_order(const BfSweep *sweep);
+
 /* Bytes claimed when the sweep began. */
 uint64_t bf_sweep_bytes(const BfSweep *sweep);
 
@@ -151,8 +174,8 @@ void bf_sweep_foreach(const BfSweep *sweep, BfSweepRun *run, void *opaque);
 /*
  * Copy the next contiguous run of at most @max bytes (a multiple of
  * BF_BLOCK_SIZE) to @buf and store where it belongs in *@offset.  What
- * was dropped since is left out; what was written again is copied in
- * its newest form.
+ * was dropped since is left out; what was written again is copied as it
+ * was when the sweep began, or without a history in its newest form.
  *
  * Returns the length in bytes, 0 at the end.
  */

@@ -25,6 +25,7 @@ typedef struct Claim {
 
 struct BfSweep {
     uint64_t number;
+    uint64_t last_write;    /* when it began */
     bool one_run;       /* claim no more than adjoins */
     uint64_t bytes;
     uint64_t end;       /* of the last sector claimed */
@@ -137,6 +138,16 @@ static uint64_t claim_end(const Claim *it)
     return it->block * BF_BLOCK_SIZE + sectors * BF_SECTOR_SIZE;
 }
 
+/* The versions that the open sweeps have claimed have to stay. */
+static void pin_history(BfStore *store)
+{
+    const BfSweep *newest = g_queue_peek_tail(&store->sweeps);
+
+    if (store->history) {
+        bf_history_pin(store->history, newest ? newest->last_write : 0);
+    }
+}
+
 static BfSweep *begin_sweep(BfStore *store, uint64_t from,
                             uint64_t max_bytes, bool one_run)
 {
@@ -149,13 +160,20 @@ static BfSweep *begin_sweep(BfStore *store, uint64_t from,
     }
     sweep = g_new0(BfSweep, 1);
     sweep->number = ++store->last_sweep;
+    sweep->last_write = store->last_write;
     sweep->one_run = one_run;
     if (claim_range(store, sweep, first, UINT64_MAX, max_bytes) && first) {
         claim_range(store, sweep, 0, first - 1, max_bytes);
     }
     sweep->end = claim_end(&sweep->claims[sweep->count - 1]);
     g_queue_push_tail(&store->sweeps, sweep);
+    pin_history(store);
     return sweep;
+}
+
+uint64_t bf_sweep_order(const BfSweep *sweep)
+{
+    return bf_order_of_sweep(sweep->last_write);
 }
 
 BfSweep *bf_store_sweep(BfStore *store, uint64_t from, uint64_t max_bytes)
@@ -231,14 +249,66 @@ static void fetch(const BfStore *store, const BfSweep *sweep, size_t i)
 }
 
 /*
- * The sectors of a claim that are still there.  A block that was written
- * again has kept its slot, and those data cover the claimed ones.
+ * The data of a claimed sector, as it was claimed: where it has been
+ * written since, the history has it.  NULL if it is gone: dropped, or on
+ * the medium by another hand.
  */
-static uint8_t live_sectors(const BfStore *store, const Claim *it)
+static const uint8_t *claimed_sector(const BfStore *store,
+                                     const BfSweep *sweep, const Claim *it,
+                                     unsigned sector)
+{
+    const BfSlot *slot = bf_slot(&store->slots, it->slot);
+    bool cached = slot->block == it->block && (slot->dirty >> sector & 1);
+
+    if (store->history &&
+        !(cached && bf_slot_number(slot, sector) <= sweep->last_write)) {
+        return bf_history_find(store->history, it->block, sector,
+                               sweep->last_write);
+    }
+    return cached ? bf_slot_data(&store->slots, it->slot) +
+                    sector * BF_SECTOR_SIZE : NULL;
+}
+
+/* Nothing of the block has been written since it was claimed. */
+static bool is_as_claimed(const BfStore *store, const BfSweep *sweep,
+                          const Claim *it)
 {
     const BfSlot *slot = bf_slot(&store->slots, it->slot);
 
-    return slot->block == it->block ? slot->dirty & it->sectors : 0;
+    return slot->block == it->block && slot->newest <= sweep->last_write;
+}
+
+/* The sectors of a claim that are still there. */
+static uint8_t live_sectors(const BfStore *store, const BfSweep *sweep,
+                            const Claim *it)
+{
+    uint8_t sectors = 0;
+
+    if (is_as_claimed(store, sweep, it)) {
+        return bf_slot(&store->slots, it->slot)->dirty & it->sectors;
+    }
+    for (unsigned i = 0; i < BF_BLOCK_SECTORS; i++) {
+        if ((it->sectors >> i & 1) && claimed_sector(store, sweep, it, i)) {
+            sectors |= 1u << i;
+        }
+    }
+    return sectors;
+}
+
+static void copy_claim(const BfStore *store, const BfSweep *sweep,
+                       const Claim *it, uint8_t *to, unsigned bytes)
+{
+    if (is_as_claimed(store, sweep, it)) {
+        memcpy(to, bf_slot_data(&store->slots, it->slot) + sweep->from,
+               bytes);
+        return;
+    }
+    for (unsigned done = 0; done < bytes; done += BF_SECTOR_SIZE) {
+        unsigned sector = (sweep->from + done) / BF_SECTOR_SIZE;
+
+        memcpy(to + done, claimed_sector(store, sweep, it, sector),
+               BF_SECTOR_SIZE);
+    }
 }
 
 size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
@@ -248,10 +318,14 @@ size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
 
     assert(max && max % BF_BLOCK_SIZE == 0);
     while (length < max && sweep->at < sweep->count) {
-        const Claim *it = &sweep->claims[sweep->at];
-        unsigned bytes = first_run(live_sectors(store, it), &sweep->from);
+        Claim *it = &sweep->claims[sweep->at];
+        unsigned done = sweep->from / BF_SECTOR_SIZE;
+        uint8_t live = live_sectors(store, sweep, it);
+        unsigned bytes = first_run(live, &sweep->from);
         uint64_t start = it->block * BF_BLOCK_SIZE + sweep->from;
 
+        /* What is gone has become durable by another hand, if it has. */
+        it->sectors &= live | ((1u << done) - 1);
         if (!bytes) {
             sweep->at++;
             sweep->from = 0;
@@ -264,8 +338,7 @@ size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
             break;
         }
         bytes = MIN(bytes, max - length);
-        memcpy((char *)buf + length,
-               bf_slot_data(&store->slots, it->slot) + sweep->from, bytes);
+        copy_claim(store, sweep, it, (uint8_t *)buf + length, bytes);
         length += bytes;
         sweep->from += bytes;
     }
@@ -280,6 +353,20 @@ static bool belongs(const BfStore *store, const BfSweep *sweep,
     return slot->dirty && slot->sweep == sweep->number && !bf_order_has(slot);
 }
 
+static void settle_history(BfStore *store, const BfSweep *sweep,
+                           const Claim *it, bool durable)
+{
+    uint64_t order = bf_sweep_order(sweep);
+
+    if (durable) {
+        bf_history_durable_block(store->history, order, it->block,
+                                 it->sectors);
+    } else {
+        bf_history_failed_block(store->history, order, it->block,
+                                it->sectors);
+    }
+}
+
 /* What it claimed leaves the cache, or is in the order again. */
 static void settle(BfStore *store, BfSweep *sweep, bool durable)
 {
@@ -287,6 +374,9 @@ static void settle(BfStore *store, BfSweep *sweep, bool durable)
         const Claim *it = &sweep->claims[i];
 
         fetch(store, sweep, i + AHEAD);
+        if (store->history) {
+            settle_history(store, sweep, it, durable);
+        }
         if (!belongs(store, sweep, it)) {
             continue;
         }
@@ -310,6 +400,7 @@ uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)
 
     settle(store, sweep, durable);
     g_queue_remove(&store->sweeps, sweep);
+    pin_history(store);
     g_free(sweep->claims);
     g_free(sweep);
     return dirty - store->dirty;
