@@ -21,6 +21,7 @@ COMMANDS = (
     "run",
     "profiles",
     "bench",
+    "docs",
     "build",
     "configure",
     "graft",

@@ -21,6 +21,7 @@ GUEST = BUILD / "guest"
 DEMO = BUILD / "demo"
 BENCH = BUILD / "bench"
 CHECK = BUILD / "check"
+DOCS = BUILD / "docs"
 
 QEMU_SYSTEM = QEMU_BUILD / "qemu-system-x86_64"
 QEMU_IMG = QEMU_BUILD / "qemu-img"
