@@ -107,6 +107,13 @@ static bool open_log(BDRVBatchflushState *s, const char *filename,
     return s->log;
 }
 
+/* What a stroke of the head spans, if there is one. */
+static uint64_t child_length(BlockDriverState *bs)
+{
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    return MAX(bdrv_getlength(bs->file->bs), 0);
+}
+
 static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
                            Error **errp)
 {
@@ -131,7 +138,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
         return -EINVAL;
     }
     s->pass_through = bf_params_pass_through(&s->params);
-    bf_service_init(&s->service, &s->params);
+    bf_service_init(&s->service, &s->params, child_length(bs));
     s->drained = bs->quiesce_counter > 0;
     if (!open_log(s, log, errp) || !open_controller(s, controller, errp)) {
         if (s->log) {

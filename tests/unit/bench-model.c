@@ -43,10 +43,12 @@ static double service_cost(int64_t depth)
     params.queue_depth = depth;
     params.read_latency_ns = 100000;
     params.bandwidth = INT64_C(1) << 30;
-    bf_service_init(&service, &params);
+    bf_service_init(&service, &params, 0);
     start = g_get_monotonic_time();
     for (int i = 0; i < REQUESTS; i++) {
-        sink = bf_service_request(&service, now, BF_OP_READ, 4096);
+        BfRequest request = { .op = BF_OP_READ, .bytes = 4096 };
+
+        sink = bf_service_submit(&service, now, &request);
         now += params.read_latency_ns / depth;
     }
     start = g_get_monotonic_time() - start;

@@ -392,7 +392,11 @@ static void test_a_head(void)
         { "seek-average-ns", "2" }, { "seek-full-ns", "1" },
     };
 
+    static const Given slow[] = { { "rpm", "59" }, { "bandwidth", "1M" } };
+
     g_assert_null(refusal(good, G_N_ELEMENTS(good)));
+    refuse_together(slow, 2, "rpm=59 is out of range; allowed are 0 and 60 "
+                    "to 60000");
     refuse_together(good, 1, "rpm=7200 needs bandwidth, the rate at which "
                     "data passes under the head");
     refuse_together(short_tracks, 2, "bandwidth=409599 with rpm=6000 makes "

@@ -27,7 +27,7 @@ static void setup(Fixture *f, int64_t lanes, BfFlushConcurrency concurrency)
     f->params.destage_latency_ns = STAGE;
     f->params.flush_latency_ns = FLUSH;
     f->params.flush_clean_latency_ns = CLEAN;
-    bf_service_init(&f->service, &f->params);
+    bf_service_init(&f->service, &f->params, 0);
 }
 
 static void teardown(Fixture *f)
@@ -35,19 +35,26 @@ static void teardown(Fixture *f)
     bf_service_destroy(&f->service);
 }
 
+static int64_t submit(Fixture *f, int64_t now, BfOp op, uint64_t bytes)
+{
+    BfRequest request = { .op = op, .bytes = bytes };
+
+    return bf_service_submit(&f->service, now, &request);
+}
+
 static int64_t request(Fixture *f, int64_t now, BfOp op)
 {
-    return bf_service_request(&f->service, now, op, 4096);
+    return submit(f, now, op, 4096);
 }
 
 static int64_t flush(Fixture *f, int64_t now)
 {
-    return bf_service_flush(&f->service, now, false);
+    return submit(f, now, BF_OP_FLUSH, 0);
 }
 
 static int64_t flush_clean(Fixture *f, int64_t now)
 {
-    return bf_service_flush(&f->service, now, true);
+    return submit(f, now, BF_OP_FLUSH_CLEAN, 0);
 }
 
 static void test_idle_medium(void)
@@ -111,11 +118,11 @@ static void test_bandwidth(void)
 
     setup(&f, 1, BF_FLUSH_SERIAL);
     f.params.bandwidth = 1000000;
-    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ, 4096), ==,
+    g_assert_cmpint(submit(&f, 0, BF_OP_READ, 4096), ==,
                     READ + 4096000);
-    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_WRITE, 512), ==,
+    g_assert_cmpint(submit(&f, 0, BF_OP_WRITE, 512), ==,
                     READ + 4096000 + WRITE + 512000);
-    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_CACHE, 4096), ==,
+    g_assert_cmpint(submit(&f, 0, BF_OP_CACHE, 4096), ==,
                     WRITE);
     teardown(&f);
 }
@@ -128,7 +135,7 @@ static void test_lanes_share_the_bandwidth(void)
     setup(&f, 4, BF_FLUSH_SERIAL);
     f.params.bandwidth = 1000000;
     for (int i = 1; i <= 8; i++) {
-        g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ, 4096),
+        g_assert_cmpint(submit(&f, 0, BF_OP_READ, 4096),
                         ==, READ + i * 4096000);
     }
     teardown(&f);
@@ -140,7 +147,7 @@ static void test_bandwidth_of_a_large_request(void)
 
     setup(&f, 1, BF_FLUSH_SERIAL);
     f.params.bandwidth = INT64_C(1) << 30;
-    g_assert_cmpint(bf_service_request(&f.service, 0, BF_OP_READ,
+    g_assert_cmpint(submit(&f, 0, BF_OP_READ,
                                        UINT64_C(1) << 40), ==,
                     READ + INT64_C(1024) * 1000000000);
     teardown(&f);
@@ -155,9 +162,9 @@ static void test_reset_forgets(void)
         setup(&f, 4, kind);
         f.params.bandwidth = 1000000;
         for (int i = 0; i < 8; i++) {
-            bf_service_request(&f.service, 0, BF_OP_DESTAGE, 4096);
+            submit(&f, 0, BF_OP_DESTAGE, 4096);
         }
-        bf_service_flush(&f.service, 0, false);
+        flush(&f, 0);
         bf_service_reset(&f.service);
         f.params.bandwidth = 0;
         g_assert_cmpint(flush(&f, 10), ==, 10 + FLUSH);

@@ -59,6 +59,13 @@ static unsigned free_slot(const World *w)
     return slot;
 }
 
+static int64_t submit(World *w, BfOp op, uint64_t bytes)
+{
+    BfRequest request = { .op = op, .bytes = bytes };
+
+    return bf_service_submit(&w->service, w->now, &request);
+}
+
 /* Hand a flush that has just begun to the hardware. */
 static unsigned take_off(World *w, BfFlight flight)
 {
@@ -66,11 +73,11 @@ static unsigned take_off(World *w, BfFlight flight)
     bool clean = w->dirty == 0;
 
     for (; w->dirty > 0; w->dirty--) {
-        bf_service_request(&w->service, w->now, BF_OP_DESTAGE, WRITE_BYTES);
+        submit(w, BF_OP_DESTAGE, WRITE_BYTES);
     }
     w->flights[slot] = (Flight) {
         .flight = flight,
-        .done_at = bf_service_flush(&w->service, w->now, clean),
+        .done_at = submit(w, clean ? BF_OP_FLUSH_CLEAN : BF_OP_FLUSH, 0),
         .clean = clean,
     };
     return slot;
@@ -93,8 +100,7 @@ static void go_on(World *w, Writer *writer)
 {
     if (writer->state == THINKING) {
         writer->state = WRITING;
-        writer->next_at = bf_service_request(&w->service, w->now,
-                                             BF_OP_CACHE, WRITE_BYTES);
+        writer->next_at = submit(w, BF_OP_CACHE, WRITE_BYTES);
     } else {
         bf_coordinator_write(&w->coordinator, w->now);
         w->dirty++;
@@ -182,7 +188,7 @@ static void world_init(World *w, const Load *load, const BfParams *params)
         .flights = g_new0(Flight, load->writers),
     };
     bf_coordinator_init(&w->coordinator, params);
-    bf_service_init(&w->service, params);
+    bf_service_init(&w->service, params, 0);
     for (unsigned i = 0; i < load->writers; i++) {
         w->flights[i].done_at = BF_NEVER;
         w->writers[i].next_at = i * load->stagger_ns;

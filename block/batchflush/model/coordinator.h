@@ -48,10 +48,10 @@
 #ifndef BF_COORDINATOR_H
 #define BF_COORDINATOR_H
 
+#include "instant.h"
 #include "params.h"
 #include "stats.h"
 
-#define BF_NEVER INT64_MAX
 #define BF_LEDGER_SIZE 64
 
 typedef enum BfRole {

@@ -15,6 +15,8 @@
 #define MIB       (1024 * KIB)
 #define GIB       (1024 * MIB)
 #define TIB       (1024 * GIB)
+#define RPM_MIN   60
+#define RPM_MAX   60000
 
 static const char *const write_cache_names[] = {
     "none", "volatile", "battery", NULL
@@ -126,7 +128,7 @@ const BfOption bf_options[] = {
                 "with a head chooses from",
     }, {
         .name = "rpm", FIELD(rpm), .kind = BF_OPTION_COUNT,
-        .max = 60000,
+        .max = RPM_MAX,
         .help = "turns per minute of a disk with a head (0 = no head)",
     }, {
         .name = "seek-settle-ns", FIELD(seek_settle_ns),
@@ -505,6 +507,12 @@ static bool check_head(const BfParams *params, char **error)
 
     if (!params->rpm) {
         return check_no_head(params, error);
+    }
+    if (params->rpm < RPM_MIN) {
+        *error = g_strdup_printf("rpm=%" PRId64 " is out of range; allowed "
+                                 "are 0 and %d to %d", params->rpm, RPM_MIN,
+                                 RPM_MAX);
+        return false;
     }
     if (!params->bandwidth) {
         *error = g_strdup_printf("rpm=%" PRId64 " needs bandwidth, the rate "

@@ -2,12 +2,27 @@
 /*
  * Service time: when is a request done?
  *
- * The medium has lanes; each serves one request at a time and is "free
- * at" an instant.  A request takes the lane that is free first, and then
- * the one channel that all data of the medium goes through.  There are
- * no threads and no sleeps here, only arithmetic on instants, all
- * in nanoseconds of whatever clock the caller uses (the idea is that
- * of NVMeVirt's channel model).
+ * A medium without a head has lanes; each serves one request at a time
+ * and is "free at" an instant.  A request takes the lane that is free
+ * first, and then the one channel that all data of the medium goes
+ * through.  A medium with a head (head.h) serves one request after the
+ * other.  There are no threads and no sleeps here, only arithmetic on
+ * instants, all in nanoseconds of whatever clock the caller uses (the
+ * idea is that of NVMeVirt's channel model).
+ *
+ * Where a request is served in the order of arrival, its instant is
+ * known at once.  A head that chooses (queue-order, idle-window-ns)
+ * decides each time it is free, so the instant is known once the head
+ * has decided for the request:
+ *
+ *     submit, and if done_at is BF_NEVER:
+ *     at bf_service_decision_at(), or any time later, bf_service_advance()
+ *     take those whose instant has become known, bf_service_decided()
+ *
+ * A decision that is due at an instant takes into account what was
+ * submitted before, and nothing else.  So instants depend on when
+ * requests arrive, and not on when the caller asks: an advance() that
+ * comes late, or never, changes none of them.
  *
  * The caller must pass times that never go back.
  */
@@ -15,41 +30,92 @@
 #ifndef BF_SERVICE_H
 #define BF_SERVICE_H
 
-#include "params.h"
-
-typedef enum BfOp {
-    BF_OP_READ,             /* from the medium */
-    BF_OP_WRITE,            /* onto the medium */
-    BF_OP_CACHE,            /* read from or written to the cache */
-    BF_OP_DESTAGE,          /* one run of dirty data, cache to medium */
-} BfOp;
+#include "head.h"
+#include "instant.h"
+#include "queue.h"
+#include "random.h"
+#include "request.h"
 
 typedef struct BfService {
     const BfParams *params;
+    uint64_t length;
+    BfRandom random;
     int64_t *lane_free_at;  /* min-heap of queue_depth instants */
     int64_t channel_free_at;    /* the transfers accepted so far */
+    int64_t interface_free_at;  /* the same, towards the host */
     int64_t flush_free_at;  /* end of the last flush that has to be alone */
     int64_t gate;           /* nothing starts before: exclusive flushes */
     int64_t latest;         /* when the last accepted request is done */
     int64_t destaged_at;    /* when the last accepted destage is done */
+    BfHead head;
+
+    /* Of a head that chooses. */
+    BfQueue queue;          /* requests of the host */
+    BfRequests destages;    /* first come, first served */
+    BfRequests flushes;     /* wait for the first destages or all */
+    BfRequests held;        /* behind an exclusive flush that waits */
+    BfRequests decided;     /* for the caller to take */
+    uint64_t destages_accepted;
+    uint64_t destages_done;
+    int64_t destage_since;  /* when a destage last had its share */
+    int64_t decision_at;    /* BF_NEVER: nothing to decide */
 } BfService;
 
-/* @params has to outlive @service; its times may change meanwhile. */
-void bf_service_init(BfService *service, const BfParams *params);
+/*
+ * @length is the node's, in bytes.  @params has to outlive @service; its
+ * times may change meanwhile, with bf_service_update() afterwards.
+ */
+void bf_service_init(BfService *service, const BfParams *params,
+                     uint64_t length);
 void bf_service_destroy(BfService *service);
 
-/* Forget what was accepted: it was not served after all. */
-void bf_service_reset(BfService *service);
-
-/* The instant at which a request that arrives @now is done. */
-int64_t bf_service_request(BfService *service, int64_t now, BfOp op,
-                           uint64_t bytes);
+/* @params has changed.  Nothing may be queued. */
+void bf_service_update(BfService *service);
 
 /*
- * The instant at which a flush that is issued @now is done.  @clean
- * says that it has nothing to drain; otherwise it ends after every
- * destage accepted so far.
+ * Forget what was accepted: it was not served after all.  What was
+ * queued is done when it arrived, and no longer belongs to @service.
  */
-int64_t bf_service_flush(BfService *service, int64_t now, bool clean);
+void bf_service_reset(BfService *service);
+
+/*
+ * A request arrives @now.  Returns its done_at.  If that is BF_NEVER,
+ * @request and its runs have to stay until it is known.
+ *
+ * A flush that is not clean ends after every destage submitted so far.
+ */
+int64_t bf_service_submit(BfService *service, int64_t now,
+                          BfRequest *request);
+
+/* Take all decisions that are due by @now. */
+void bf_service_advance(BfService *service, int64_t now);
+
+/* When the next one is due, BF_NEVER if none is. */
+int64_t bf_service_decision_at(const BfService *service);
+
+/*
+ * The next request whose instant was not known when it was submitted
+ * and is now, in the order of decisions; NULL if there are no more.
+ */
+BfRequest *bf_service_decided(BfService *service);
+
+/* Of requests without a place. */
+static inline int64_t bf_service_request(BfService *service, int64_t now,
+                                         BfOp op, uint64_t bytes)
+{
+    BfRequest request = { .op = op, .bytes = bytes };
+
+    return bf_service_submit(service, now, &request);
+}
+
+static inline int64_t bf_service_flush(BfService *service, int64_t now,
+                                       bool clean)
+{
+    return bf_service_request(service, now,
+                              clean ? BF_OP_FLUSH_CLEAN : BF_OP_FLUSH, 0);
+}
+
+/* Where destage best goes on: where the head is; 0 without one. */
+uint64_t bf_service_place(const BfService *service);
 
 #endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The queue that a head chooses from
+ *
+ * All requests wait in the order of arrival.  The first of them, as many
+ * as the device takes at once, are also sorted by place, so that the
+ * neighbours of the head are found in a few steps at any depth.
+ */
+
+#ifndef BF_QUEUE_H
+#define BF_QUEUE_H
+
+#include "request.h"
+
+typedef struct BfQueueEntry {
+    uint64_t offset;
+    BfRequest *request;
+} BfQueueEntry;
+
+typedef struct BfQueue {
+    BfRequests arrivals;        /* all */
+    BfRequest *outside;         /* first of them that is not sorted */
+    BfQueueEntry *sorted;       /* by offset, then arrival */
+    int64_t count;              /* of those sorted */
+    int64_t depth;              /* as many as that at most */
+} BfQueue;
+
+void bf_queue_init(BfQueue *queue, int64_t depth);
+void bf_queue_destroy(BfQueue *queue);
+
+void bf_queue_add(BfQueue *queue, BfRequest *request);
+
+/* Remove one that bf_queue_above() or _below() or _oldest() told. */
+void bf_queue_remove(BfQueue *queue, BfRequest *request);
+
+/* The one that has waited longest, or NULL. */
+BfRequest *bf_queue_oldest(const BfQueue *queue);
+
+/* The next ones at or above a place, and below it, or NULL. */
+BfRequest *bf_queue_above(const BfQueue *queue, uint64_t offset);
+BfRequest *bf_queue_below(const BfQueue *queue, uint64_t offset);
+
+#endif
