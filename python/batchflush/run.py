@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         profiles.find(args.profile, profiles.known(args.classes)), parse_options(args.option)
     )
     build.qemu()
-    kernel = packages.prepare(args.kernel)
+    kernel = packages.with_file_system(packages.prepare(args.kernel), args.fs)
     accelerator = kvm.choose(kernel)
     console.print(f"[dim]{accelerator.name}: {accelerator.reason}[/]")
     boot = Boot(
@@ -85,8 +85,9 @@ def run(args: argparse.Namespace) -> int:
         accelerator.name,
         args.vcpus,
         ioeventfd=accelerator.name == "kvm",
+        modules=(args.fs,),
     )
-    job = jobs.fresh_file_system(disk.guest_file)
+    job = jobs.fresh_file_system(disk.guest_file, args.fs)
     job += jobs.measured_command(args.command or SAMPLE.split())
     return asyncio.run(_run(boot, kernel, job, args.limit))
 

@@ -50,10 +50,13 @@ def run_job(
     profile: str,
     job: str,
     options: Mapping[str, str] | None = None,
+    modules: tuple[str, ...] = ("ext4",),
 ) -> Outcome:
     disk = Disk(profiles.find(profile), options or {})
     kvm_used = accelerator.name == "kvm"
-    boot = Boot(kernel.image, kernel.base, disk, accelerator.name, ioeventfd=kvm_used)
+    boot = Boot(
+        kernel.image, kernel.base, disk, accelerator.name, ioeventfd=kvm_used, modules=modules
+    )
     output = bytearray()
 
     async def go() -> tuple[list[machine.Message], dict[str, Any]]:

@@ -88,6 +88,10 @@ class Boot:
     # Kernel parameters beside our own.
     parameters: tuple[str, ...] = ()
     seed: int = 1
+    # In place of the one that is built.
+    qemu: Path | None = None
+    # Kernel modules beside those of the disk: file system, I/O scheduler.
+    modules: tuple[str, ...] = ("ext4",)
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
@@ -121,12 +125,16 @@ def disk_arguments(disk: Disk, ioeventfd: bool) -> list[str]:
         "-blockdev",
         joined("batchflush", node),
     ]
-    return arguments + _device_arguments(disk, "disk", {} if ioeventfd else {"ioeventfd": "off"})
+    transport = {} if ioeventfd else {"ioeventfd": "off"}
+    # By the serial number a guest finds the disk's page of the control device.
+    return arguments + _device_arguments(disk, "disk", transport, {"serial": "disk"})
 
 
-def _device_arguments(disk: Disk, drive: str, transport: Mapping[str, str]) -> list[str]:
-    """transport: properties of the PCI function that carries the requests."""
-    properties = {"drive": drive, **disk.properties()}
+def _device_arguments(
+    disk: Disk, drive: str, transport: Mapping[str, str], more: Mapping[str, str]
+) -> list[str]:
+    """transport: properties of the PCI function that carries the requests; more: of the disk."""
+    properties = {"drive": drive, **disk.properties(), **more}
     if disk.device == "scsi-hd":
         queues = {"num_queues": properties.pop("num-queues", "1")}
         bus = ["-device", joined("virtio-scsi-pci", {**queues, **transport})]
@@ -134,7 +142,8 @@ def _device_arguments(disk: Disk, drive: str, transport: Mapping[str, str]) -> l
     if disk.device == "nvme":
         # nvme always reports a write cache, and its queues are set in pairs.
         properties.pop("write-cache", None)
-        queues = {"max_ioqpairs": properties.pop("num-queues", "1"), "serial": drive}
+        properties = {"serial": drive, **properties}
+        queues = {"max_ioqpairs": properties.pop("num-queues", "1")}
         return ["-device", joined("nvme", {**properties, **queues, **transport})]
     return ["-device", joined(disk.device, {**properties, **transport})]
 
@@ -185,5 +194,5 @@ def user_line(profile: Profile) -> str:
         "id": "disk0",
     }
     drive = ",".join(f"{key}={value}" for key, value in node.items())
-    device = _device_arguments(Disk(profile), "disk0", {})
+    device = _device_arguments(Disk(profile), "disk0", {}, {})
     return " ".join([paths.shown(paths.QEMU_SYSTEM), "-drive", drive, *device])

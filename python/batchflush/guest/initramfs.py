@@ -191,6 +191,11 @@ class Modules:
             visit(name.replace("-", "_"), ())
         return order
 
+    def entries(self, names: Iterable[str]) -> list[Entry]:
+        return [
+            Entry.file(guest_module_path(name), read_module(self.files[name])) for name in names
+        ]
+
 
 def guest_module_path(name: str) -> str:
     return f"lib/modules/{name}.ko"
@@ -207,19 +212,20 @@ def base_archive(
         Entry.file("init", INIT.read_bytes(), executable=True),
         Entry.file("bin/busybox", find_in(root, PROGRAM_DIRECTORIES, "busybox").read_bytes(), True),
         *program_entries(root, programs),
-        *(
-            Entry.file(guest_module_path(name), read_module(modules.files[name]))
-            for name in modules.load_order(wanted)
-        ),
+        *modules.entries(modules.load_order(wanted)),
     ]
     return cpio(with_parents(entries))
 
 
-def job_archive(script: str, load_order: Iterable[str]) -> bytes:
-    """What one boot does: a shell script that /init sources, and the modules to load first."""
+def job_archive(script: str, load_order: Iterable[str], more: Iterable[Entry] = ()) -> bytes:
+    """What one boot does: a shell script that /init sources, and the modules to load first.
+
+    more: what the script and the modules need and the base archive does not hold.
+    """
     modules = "".join(f"/{guest_module_path(name)}\n" for name in load_order)
     entries = [
         Entry.file("job/run", script.encode()),
         Entry.file("job/modules", modules.encode()),
+        *more,
     ]
     return cpio(with_parents(entries))

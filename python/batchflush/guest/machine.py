@@ -147,9 +147,10 @@ async def running(
     runs = paths.GUEST / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=runs, prefix=f"{boot.disk.profile.name}-"))
-    order = kernel.load_order(boot.disk.device, "ext4")
+    order = kernel.load_order(boot.disk.device, boot.modules)
     archive = folder / "initramfs.cpio"
-    archive.write_bytes(kernel.base.read_bytes() + initramfs.job_archive(job, order))
+    of_job = initramfs.job_archive(job, order, kernel.not_in_base(order))
+    archive.write_bytes(kernel.base.read_bytes() + of_job)
 
     machine = None
     failed = False
@@ -182,7 +183,7 @@ async def _start(boot: Boot, folder: Path, on_output: OnOutput) -> Machine:
     command: list[str] = [
         # QEMU dies with us, even if we are killed.
         *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
-        str(paths.QEMU_SYSTEM),
+        str(boot.qemu or paths.QEMU_SYSTEM),
         *boot_arguments(boot),
         "-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control",
         "-chardev", f"file,id=console,path={_escaped(folder / 'console.log')}",

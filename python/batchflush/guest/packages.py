@@ -18,6 +18,11 @@ from batchflush.progress import step
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 TOOL_PACKAGES = ("busybox-static", "e2fsprogs", "fsmark")
 PROGRAMS = ("fs_mark", "mke2fs")
+# File system → the Debian package and the program that make one, beside those above.
+FILE_SYSTEM_PROGRAMS = {
+    "xfs": ("xfsprogs", "mkfs.xfs"),
+    "btrfs": ("btrfs-progs", "mkfs.btrfs"),
+}
 
 ROOT = paths.GUEST / "debian"
 STAMP = paths.GUEST / "debian.json"
@@ -29,7 +34,12 @@ DEVICE_MODULES = {
     "scsi-hd": ("virtio_scsi", "sd_mod"),
     "nvme": ("nvme",),
 }
-FILE_SYSTEM_MODULES = {"ext4": ("ext4",)}
+# What the base of an initramfs holds; other modules come with the boot that wants them.
+BASE_MODULES = (
+    *CHANNEL_MODULES,
+    *(name for names in DEVICE_MODULES.values() for name in names),
+    "ext4",
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,13 @@ class Kernel:
     modules: initramfs.Modules
     base: Path
 
-    def load_order(self, device: str, file_system: str) -> list[str]:
-        """The modules to load for a disk behind this device, with this file system."""
-        return self.modules.load_order(
-            (*CHANNEL_MODULES, *DEVICE_MODULES[device], *FILE_SYSTEM_MODULES[file_system])
-        )
+    def load_order(self, device: str, more: Sequence[str]) -> list[str]:
+        """The modules to load for a disk behind this device, and then some more."""
+        return self.modules.load_order((*CHANNEL_MODULES, *DEVICE_MODULES[device], *more))
+
+    def not_in_base(self, load_order: Sequence[str]) -> list[initramfs.Entry]:
+        held = self.modules.load_order(BASE_MODULES)
+        return self.modules.entries(name for name in load_order if name not in held)
 
 
 def prepare(kernel: str = "debian") -> Kernel:
@@ -72,6 +84,14 @@ def with_programs(kernel: Kernel, package: str, programs: Sequence[str]) -> Kern
         entries = initramfs.with_parents(initramfs.program_entries(root, programs))
         _write(base, kernel.base.read_bytes() + initramfs.cpio(entries))
     return replace(kernel, base=base)
+
+
+def with_file_system(kernel: Kernel, name: str) -> Kernel:
+    """The same kernel, its initramfs with what makes this file system."""
+    if name not in FILE_SYSTEM_PROGRAMS:
+        return kernel
+    package, program = FILE_SYSTEM_PROGRAMS[name]
+    return with_programs(kernel, package, [program])
 
 
 def _unpack(debs: Sequence[Path], root: Path, stamp: Path) -> None:
@@ -115,12 +135,7 @@ def _base(modules: initramfs.Modules) -> Path:
     base = paths.GUEST / f"initramfs-{made_from.hexdigest()[:16]}.cpio"
     if not base.exists():
         with step("Making the guest's initramfs"):
-            wanted = [
-                *CHANNEL_MODULES,
-                *(name for names in DEVICE_MODULES.values() for name in names),
-                *(name for names in FILE_SYSTEM_MODULES.values() for name in names),
-            ]
-            content = initramfs.base_archive(ROOT, PROGRAMS, modules, wanted)
+            content = initramfs.base_archive(ROOT, PROGRAMS, modules, BASE_MODULES)
             _write(base, content)
     return base
 
