@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The crash explorer: what a power cut could leave of a workload, and whether that is enough.
+
+record     run a workload once in a guest, its disk writing a log (witness.c: what it ran)
+log        read that log; history: what was durable when
+states     which crash states there are; plan: which are tried, in which order
+image      a state as base and overlay; overlay: programs that look at it
+checkers   what is wrong with a state; trial: trying them; minimise: making them small
+explore    the search; cluster: its workers; results: what came out
+recreate   a state as an image file; export: a log for the kernel's own tools
+"""
+
+from batchflush.crash.command import HELP, NAME, add_arguments, run
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
