@@ -3,4 +3,6 @@ import sys
 
 from batchflush import cli
 
-sys.exit(cli.main(sys.argv[1:]))
+# A process that Dask starts imports this, too.
+if __name__ == "__main__":
+    sys.exit(cli.main(sys.argv[1:]))

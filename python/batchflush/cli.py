@@ -20,6 +20,7 @@ COMMANDS = (
     "check",
     "run",
     "profiles",
+    "crash",
     "bench",
     "docs",
     "build",
