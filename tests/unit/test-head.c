@@ -30,7 +30,6 @@ static void setup(Fixture *f, int64_t tracks_per_cylinder)
     f->params.seek_full_ns = FULL;
     f->params.tracks_per_cylinder = tracks_per_cylinder;
     f->params.track_switch_ns = SWITCH;
-    f->head = (BfHead) { .turn_ns = 0 };
     bf_head_setup(&f->head, &f->params,
                   CYLINDERS * tracks_per_cylinder * TRACK);
 }

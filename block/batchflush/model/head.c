@@ -15,14 +15,27 @@ typedef struct Place {
     int64_t along;              /* ns since the beginning of its track */
 } Place;
 
+void bf_head_reset(BfHead *head)
+{
+    head->free_at = 0;
+    head->track = 0;
+    head->end = 0;
+    head->end_at = 0;
+    head->reads_on = false;
+    head->stream_end = UINT64_MAX;
+    head->last_read_end = UINT64_MAX;
+    head->in_stream = false;
+}
+
 void bf_head_setup(BfHead *head, const BfParams *params, uint64_t length)
 {
     uint64_t stroke = params->stroke_size ? (uint64_t)params->stroke_size
                                           : length;
     uint64_t cylinder;
 
+    *head = (BfHead) { .turn_ns = 0 };
+    bf_head_reset(head);
     if (!params->rpm) {
-        *head = (BfHead) { .turn_ns = 0 };
         return;
     }
     head->turn_ns = MINUTE_NS / params->rpm;
@@ -35,15 +48,6 @@ void bf_head_setup(BfHead *head, const BfParams *params, uint64_t length)
     head->switch_ns = params->track_switch_ns;
     cylinder = (uint64_t)head->track_size * head->tracks_per_cylinder;
     head->last_cylinder = stroke ? (stroke - 1) / cylinder : 0;
-}
-
-void bf_head_reset(BfHead *head)
-{
-    head->free_at = 0;
-    head->track = 0;
-    head->end = 0;
-    head->end_at = 0;
-    head->reads = 0;
 }
 
 static Place place_of(const BfHead *head, uint64_t offset)
@@ -86,7 +90,7 @@ int64_t bf_head_seek_ns(const BfHead *head, int64_t cylinders)
 
 bool bf_head_continues(const BfHead *head, uint64_t offset)
 {
-    return head->reads > 0 && offset == head->end;
+    return head->reads_on && offset == head->end;
 }
 
 /* How far tracks are turned against the first one, in ns of a turn. */
@@ -176,18 +180,28 @@ static int64_t read_on(BfHead *head, int64_t ready, uint64_t end)
     return head->end_at + pass(head, &from, &to);
 }
 
+static void note_stream(BfHead *head, uint64_t offset, uint64_t end)
+{
+    head->in_stream = offset == head->stream_end ||
+                      offset == head->last_read_end;
+    if (head->in_stream) {
+        head->stream_end = end;
+    }
+    head->last_read_end = end;
+}
+
 int64_t bf_head_serve(BfHead *head, int64_t ready, bool is_read,
                       uint64_t offset, uint64_t bytes)
 {
     uint64_t end = offset + MAX(bytes, 1);
 
-    if (is_read && bf_head_continues(head, offset)) {
-        head->end_at = read_on(head, ready, end);
-        head->reads++;
-    } else {
-        head->end_at = go_and_pass(head, ready, offset, end);
-        head->reads = is_read;
+    head->end_at = is_read && bf_head_continues(head, offset)
+        ? read_on(head, ready, end) : go_and_pass(head, ready, offset, end);
+    head->in_stream = false;
+    if (is_read) {
+        note_stream(head, offset, end);
     }
+    head->reads_on = is_read;
     head->end = end;
     head->free_at = MAX(MAX(ready, head->free_at), head->end_at);
     return head->free_at;

@@ -41,12 +41,20 @@ typedef struct BfHead {
     int64_t track;
     uint64_t end;               /* behind the last byte that it served */
     int64_t end_at;             /* when that byte had passed */
-    uint64_t reads;             /* in a row, each continuing the last */
+    bool reads_on;              /* that was a read's */
+
+    /*
+     * The stream: reads each of which continued the one before, whatever
+     * came in between.  One that begins takes the place of the last.
+     */
+    uint64_t stream_end;
+    uint64_t last_read_end;
+    bool in_stream;             /* the last request was the stream's */
 } BfHead;
 
 /*
- * Take the geometry from @params.  @length is the node's, in bytes: what
- * the stroke spans unless they say otherwise.
+ * Take the geometry from @params, and be at rest.  @length is the
+ * node's, in bytes: what the stroke spans unless they say otherwise.
  */
 void bf_head_setup(BfHead *head, const BfParams *params, uint64_t length);
 
@@ -59,7 +67,7 @@ int64_t bf_head_cylinder(const BfHead *head, uint64_t offset);
 /* The time of a seek over so many cylinders. */
 int64_t bf_head_seek_ns(const BfHead *head, int64_t cylinders);
 
-/* Whether a read at @offset would continue the last one. */
+/* Whether a read at @offset would go on where the head reads on. */
 bool bf_head_continues(const BfHead *head, uint64_t offset);
 
 /*

@@ -60,7 +60,6 @@ void bf_service_reset(BfService *service)
         .head = before.head,
         .queue = { .sorted = before.queue.sorted,
                    .depth = before.queue.depth },
-        .decided = before.decided,
         .decision_at = BF_NEVER,
     };
 }
@@ -411,7 +410,7 @@ static bool prefers_stream(const BfService *service, int64_t now)
 {
     const BfRequest *oldest = bf_queue_oldest(&service->queue);
 
-    return service->params->idle_window_ns && service->head.reads > 1 &&
+    return service->params->idle_window_ns && service->head.in_stream &&
            !service->flushes.first &&
            !(oldest && overdue(service, oldest->arrived_at, now)) &&
            !(service->destages.first &&

@@ -74,7 +74,7 @@ void bf_service_update(BfService *service);
 
 /*
  * Forget what was accepted: it was not served after all.  What was
- * queued is done when it arrived, and no longer belongs to @service.
+ * queued is done when it arrived, and nothing is left to be taken.
  */
 void bf_service_reset(BfService *service);
 
