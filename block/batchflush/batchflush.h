@@ -11,10 +11,12 @@
 #define BLOCK_BATCHFLUSH_H
 
 #include "block/block_int.h"
+#include "qapi/qapi-types-batchflush.h"
 
 #include "compat.h"
 #include "controller.h"
 #include "log.h"
+#include "model/lateness.h"
 #include "model/service.h"
 #include "store/store.h"
 
@@ -36,6 +38,7 @@ struct BDRVBatchflushState {
 
     BfFlushStats flush_stats;   /* this node's share of the flushes */
     BfAverage flush_time;
+    BfLateness lateness[BF_OPERATIONS];
 
     BatchflushBackground *background;
     bool destaging;             /* the background coroutine is at work */
@@ -157,7 +160,25 @@ void batchflush_kick_destage(BatchflushController *c);
 BatchflushBackground *batchflush_background_new(BDRVBatchflushState *s);
 void batchflush_background_close(BatchflushBackground *background);
 
+/* lateness.c */
+
+/*
+ * Count a request that was completed @late after its instant; not if
+ * that is BATCHFLUSH_NOT_SERVED.  Reports a budget that is exceeded.
+ * Called with the lock held.
+ */
+void batchflush_count_lateness(BDRVBatchflushState *s,
+                               BfOperation operation, int64_t late);
+
+/* Of those operations that were counted; to be freed. */
+BatchflushLatenessList *
+batchflush_lateness_to_qapi(const BDRVBatchflushState *s);
+
 /* stats.c */
+
+BatchflushHistogramBucketList *
+batchflush_histogram_to_qapi(const BfHistogram *histogram);
+
 
 BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs);
 

@@ -17,10 +17,12 @@
 #include "qemu/queue.h"
 #include "system/runstate.h"
 
+#include "alarm.h"
 #include "model/cache.h"
 #include "model/coordinator.h"
 #include "model/params.h"
 #include "model/power.h"
+#include "model/stats.h"
 
 typedef struct BDRVBatchflushState BDRVBatchflushState;
 typedef struct BatchflushController BatchflushController;
@@ -30,9 +32,12 @@ typedef struct BatchflushDelay {
     Coroutine *co;
     QEMUTimer loop_timer;       /* on the main loop's own list */
     QEMUTimer context_timer;    /* on the AioContext's list */
+    BatchflushAlarm alarm;      /* or in place of both */
+    bool has_alarm;
     BatchflushController *controller;
     QTAILQ_ENTRY(BatchflushDelay) next;
     bool waiting;
+    bool on_time;               /* its instant ended it, and nobody else */
     bool for_room;              /* a writer stalled for want of it */
 } BatchflushDelay;
 
@@ -77,6 +82,9 @@ struct BatchflushController {
     BatchflushMembers joined;   /* of the batch that is forming */
     BatchflushDelay *leader;    /* its leader, while it waits */
     QEMUBH *stuck_bh;           /* see batchflush_check_stuck() */
+    int64_t wakeup_lead_ns;     /* of the last alarm */
+    uint64_t spin_ns;
+    BfHistogram spin_turns;     /* ns a turn took, one per alarm */
     uint64_t destage_failures;  /* on any node */
     int destage_error;          /* of the last one */
 };
@@ -123,9 +131,15 @@ void batchflush_update_serving(BatchflushController *c);
 
 /* delay.c: the lock is held on entry and return, and released meanwhile */
 
-/* Wait until @instant, or not at all while times are not served. */
-void coroutine_fn batchflush_co_wait_until(BatchflushController *c,
-                                           int64_t instant);
+#define BATCHFLUSH_NOT_SERVED (-1)
+
+/*
+ * Wait until @instant, or not at all while times are not served.
+ * Returns how late it is then, or BATCHFLUSH_NOT_SERVED if the wait was
+ * ended early.
+ */
+int64_t coroutine_fn batchflush_co_wait_until(BatchflushController *c,
+                                              int64_t instant);
 
 /*
  * Wait until @instant (BF_NEVER: without limit) or until @delay is

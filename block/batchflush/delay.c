@@ -38,9 +38,21 @@ static void delay_timer_cb(void *opaque)
 
     WITH_QEMU_LOCK_GUARD(&delay->controller->lock) {
         wake = stop_waiting(delay);
+        delay->on_time |= wake;
     }
     if (wake) {
         aio_co_wake(delay->co);
+    }
+}
+
+/* What spinning for it has cost.  Called with the lock held. */
+static void account_alarm(BatchflushController *c,
+                          const BatchflushAlarm *alarm)
+{
+    c->wakeup_lead_ns = alarm->lead_ns;
+    c->spin_ns += alarm->spun_ns;
+    if (alarm->turns) {
+        bf_histogram_add(&c->spin_turns, alarm->spun_ns / alarm->turns);
     }
 }
 
@@ -51,6 +63,7 @@ static void delay_timer_cb(void *opaque)
  * depends on when the host schedules the main loop.  But only the
  * AioContext's timers run while somebody in the main thread polls for
  * the end of a request, as the tools do: there we need both.
+ * An iothread on the real clock can be on time.
  */
 static void arm(BatchflushDelay *delay, int64_t instant)
 {
@@ -58,6 +71,13 @@ static void arm(BatchflushDelay *delay, int64_t instant)
     QEMUClockType clock = delay->controller->clock;
     bool in_main = ctx == qemu_get_aio_context();
 
+    delay->has_alarm = !in_main && clock == QEMU_CLOCK_REALTIME;
+    if (delay->has_alarm) {
+        batchflush_alarm_set(&delay->alarm, instant,
+                             delay->controller->params.spin_max_ns,
+                             delay_timer_cb, delay);
+        return;
+    }
     timer_init_full(&delay->loop_timer, NULL, clock, SCALE_NS, 0,
                     delay_timer_cb, delay);
     timer_init_full(&delay->context_timer, &ctx->tlg, clock, SCALE_NS, 0,
@@ -76,6 +96,10 @@ static void arm(BatchflushDelay *delay, int64_t instant)
  */
 static void disarm(BatchflushDelay *delay)
 {
+    if (delay->has_alarm) {
+        batchflush_alarm_clear(&delay->alarm);
+        return;
+    }
     if (timer_pending(&delay->loop_timer)) {
         timer_del(&delay->loop_timer);
     }
@@ -140,17 +164,30 @@ void coroutine_fn batchflush_co_park(BatchflushController *c,
     if (timed) {
         disarm(delay);
     }
+    if (delay->has_alarm && delay->on_time) {
+        batchflush_alarm_spin_last(&delay->alarm);
+    }
     qemu_mutex_lock(&c->lock);
+    if (delay->has_alarm) {
+        account_alarm(c, &delay->alarm);
+    }
 }
 
-void coroutine_fn batchflush_co_wait_until(BatchflushController *c,
-                                           int64_t instant)
+int64_t coroutine_fn batchflush_co_wait_until(BatchflushController *c,
+                                              int64_t instant)
 {
     BatchflushDelay delay = {};
 
-    if (batchflush_serving(c) && instant > batchflush_now(c)) {
-        batchflush_co_park(c, &delay, instant);
+    if (!batchflush_serving(c)) {
+        return BATCHFLUSH_NOT_SERVED;
     }
+    if (instant > batchflush_now(c)) {
+        batchflush_co_park(c, &delay, instant);
+        if (!delay.on_time) {
+            return BATCHFLUSH_NOT_SERVED;
+        }
+    }
+    return batchflush_now(c) - instant;
 }
 
 void coroutine_fn batchflush_co_unpark(BatchflushDelay *delay)

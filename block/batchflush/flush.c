@@ -40,6 +40,7 @@ typedef struct FlushJob {
     uint64_t epoch;
     FlushPart *parts;           /* one per disk of its members */
     unsigned n_parts;
+    int64_t late;               /* see batchflush_co_wait_until() */
     FlushPart single;           /* the usual case needs no allocation */
 } FlushJob;
 
@@ -184,6 +185,9 @@ static void part_end(const FlushJob *job, FlushPart *part)
 
     part->durable_at = job->n_parts == 1 ? now : MIN(part->durable_at, now);
     part->served &= now >= part->done_at;
+    if (part->done_at > part->flight.began_at) {
+        batchflush_count_lateness(s, BF_OPERATION_FLUSH, job->late);
+    }
     if (!bf_power_alive(&job->controller->power, job->epoch)) {
         part->ret = -EIO;
     } else if (part->ret == 0 && s->destage_failures != part->failures) {
@@ -252,7 +256,7 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
     }
     c->flush_done_at = done_at;
     job_move(job);
-    batchflush_co_wait_until(c, done_at);
+    job->late = batchflush_co_wait_until(c, done_at);
 
     for (unsigned i = 0; i < job->n_parts; i++) {
         part_end(job, &job->parts[i]);

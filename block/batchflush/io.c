@@ -18,16 +18,21 @@
 /* A request under way. */
 typedef struct Request {
     BDRVBatchflushState *s;
+    BfOperation operation;
     uint64_t epoch;
     int64_t done_at;
+    bool timed;                 /* the model asks for a time */
 } Request;
 
 /* Called with the lock held.  Returns -EIO while the power is off. */
-static int request_begin(BDRVBatchflushState *s, Request *req)
+static int request_begin(BDRVBatchflushState *s, Request *req,
+                         BfOperation operation)
 {
     const BfPower *power = &s->controller->power;
 
-    *req = (Request) { .s = s, .epoch = power->epoch };
+    *req = (Request) {
+        .s = s, .operation = operation, .epoch = power->epoch,
+    };
     return power->off ? -EIO : 0;
 }
 
@@ -39,6 +44,7 @@ static void request_time(Request *req, BfOp op, uint64_t bytes)
 
     req->done_at = batchflush_serving(s->controller)
         ? bf_service_request(&s->service, now, op, bytes) : now;
+    req->timed = req->done_at > now;
 }
 
 /*
@@ -48,9 +54,15 @@ static void request_time(Request *req, BfOp op, uint64_t bytes)
 static int coroutine_fn request_end(Request *req, int ret)
 {
     BatchflushController *c = req->s->controller;
+    int64_t late = batchflush_co_wait_until(c, req->done_at);
 
-    batchflush_co_wait_until(c, req->done_at);
-    return bf_power_alive(&c->power, req->epoch) ? ret : -EIO;
+    if (!bf_power_alive(&c->power, req->epoch)) {
+        return -EIO;
+    }
+    if (req->timed) {
+        batchflush_count_lateness(req->s, req->operation, late);
+    }
+    return ret;
 }
 
 /* A completed write: what the next flush has to cover. */
@@ -148,7 +160,7 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
     }
 
     QEMU_LOCK_GUARD(&s->controller->lock);
-    ret = request_begin(s, &req);
+    ret = request_begin(s, &req, BF_OPERATION_READ);
     if (ret < 0) {
         return ret;
     }
@@ -335,7 +347,7 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     }
 
     QEMU_LOCK_GUARD(&s->controller->lock);
-    ret = request_begin(s, &req);
+    ret = request_begin(s, &req, BF_OPERATION_WRITE);
     if (ret < 0) {
         return ret;
     }
@@ -351,14 +363,15 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
 }
 
 static int coroutine_fn GRAPH_RDLOCK
-change_request(const MediumChange *change, MediumChangeFunc func)
+change_request(const MediumChange *change, MediumChangeFunc func,
+               BfOperation operation)
 {
     BDRVBatchflushState *s = change->bs->opaque;
     Request req;
     int ret;
 
     QEMU_LOCK_GUARD(&s->controller->lock);
-    ret = request_begin(s, &req);
+    ret = request_begin(s, &req, operation);
     if (ret < 0) {
         return ret;
     }
@@ -373,7 +386,7 @@ batchflush_co_pwrite_zeroes(BlockDriverState *bs, int64_t offset,
         .bs = bs, .offset = offset, .bytes = bytes, .flags = flags,
     };
 
-    return change_request(&change, change_zero);
+    return change_request(&change, change_zero, BF_OPERATION_WRITE_ZEROES);
 }
 
 int coroutine_fn GRAPH_RDLOCK
@@ -391,7 +404,7 @@ batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
     if (!QEMU_IS_ALIGNED(offset | bytes, bs->bl.request_alignment)) {
         return -ENOTSUP;
     }
-    return change_request(&change, change_discard);
+    return change_request(&change, change_discard, BF_OPERATION_DISCARD);
 }
 
 /*

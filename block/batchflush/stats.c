@@ -8,8 +8,8 @@
 #include "batchflush.h"
 #include "snapshot.h"
 
-static BatchflushHistogramBucketList *
-histogram_to_qapi(const BfHistogram *histogram)
+BatchflushHistogramBucketList *
+batchflush_histogram_to_qapi(const BfHistogram *histogram)
 {
     BatchflushHistogramBucketList *list = NULL;
     BatchflushHistogramBucketList **tail = &list;
@@ -61,9 +61,17 @@ static void fill_flush_stats(BlockStatsSpecificBatchflush *stats,
     stats->flushes_alone = from->alone;
     stats->flushes_failed = from->failed;
     stats->flush_average_ns = s->flush_time.value;
-    stats->batch_sizes = histogram_to_qapi(&from->batch_sizes);
-    stats->wait_times = histogram_to_qapi(&from->wait_ns);
+    stats->batch_sizes = batchflush_histogram_to_qapi(&from->batch_sizes);
+    stats->wait_times = batchflush_histogram_to_qapi(&from->wait_ns);
     stats->ledger = ledger_to_qapi(from);
+}
+
+static void fill_spin_stats(BlockStatsSpecificBatchflush *stats,
+                            const BatchflushController *c)
+{
+    stats->wakeup_lead_ns = c->wakeup_lead_ns;
+    stats->spin_ns = c->spin_ns;
+    stats->spin_turns = batchflush_histogram_to_qapi(&c->spin_turns);
 }
 
 bool batchflush_snapshot(BlockDriverState *bs, BatchflushSnapshot *snapshot)
@@ -114,5 +122,7 @@ BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs)
     stats->stalls = s->stalls;
     stats->stall_ns = s->stall_ns;
     stats->power_cuts = s->controller->power.epoch;
+    stats->lateness = batchflush_lateness_to_qapi(s);
+    fill_spin_stats(stats, s->controller);
     return specific;
 }
