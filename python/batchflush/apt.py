@@ -273,6 +273,15 @@ def _host_archive() -> Archive:
     return Archive(codename, "\n".join(stanzas))
 
 
+def _archive(suite: str) -> Archive:
+    if suite == host_codename():
+        return _host_archive()
+    stanzas = dict.fromkeys(
+        entry.stanza("deb", [suite]) for entry in archive_entries(host_codename())
+    )
+    return Archive(suite, "\n".join(stanzas))
+
+
 def _source_archive(suite: str) -> Archive:
     entries = archive_entries(host_codename())
     # Once per address, however many suites the machine itself follows there.
@@ -283,18 +292,21 @@ def _source_archive(suite: str) -> Archive:
 # What is asked for
 
 
-def download(packages: Sequence[str], *, with_dependencies: bool) -> list[Path]:
-    """The .deb files, in the cache, of packages of the machine's own suite.
+def download(
+    packages: Sequence[str], *, with_dependencies: bool, suite: str | None = None
+) -> list[Path]:
+    """The .deb files, in the cache, of packages of a suite, by default the machine's own.
 
     with_dependencies: everything that the packages need on an empty machine
     comes too. Without, a package that only stands for another one of the same
     version (linux-image-cloud-amd64) is replaced by that one.
     """
     with _lock():
-        request = _Request("debs", host_codename(), *sorted(packages), str(with_dependencies))
+        suite = suite or host_codename()
+        request = _Request("debs", suite, *sorted(packages), str(with_dependencies))
         files = request.answer()
         if files is None:
-            archive = _host_archive()
+            archive = _archive(suite)
             archive.update()
             title = f"Fetching Debian packages: {', '.join(packages)}"
             if with_dependencies:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Graft the project into a foreign source tree: insert lines, link folders; verify; undo.
 
-What belongs where stands in a table (graft/qemu.toml). What was done to a tree
+What belongs where stands in a table (graft/qemu.toml, graft/linux.toml). What was done to a tree
 is recorded in the tree, so that it can be verified and undone exactly, also
 after the table has changed. A tree is changed only if everything fits.
 """
@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from batchflush import paths
 from batchflush.errors import BatchflushError
 
 NAME = "graft"
-HELP = "apply, verify or undo batchflush's insertions in a QEMU source tree"
+HELP = "apply, verify or undo batchflush's insertions in a source tree of QEMU or Linux"
 
 RECORD = ".batchflush-graft.json"
 # Every insertion names it, in whichever case, and no file of the tree does without an insertion.
@@ -189,12 +190,21 @@ def tree_version(described: dict[str, str], tree: Path) -> Version:
     file = tree / described["version-file"]
     if not file.is_file():
         raise BatchflushError(f"{tree} is no {name} source tree: it has no {file.name}")
-    version = _version(file.read_text())
-    if version < _version(described["min-version"]):
-        raise BatchflushError(
-            f"{tree} holds {name} {file.read_text().strip()}, "
-            f"but batchflush needs {described['min-version']} or newer"
-        )
+    text = file.read_text()
+    pattern = described.get("version-pattern")
+    if pattern is not None:
+        # The parts of the version are the groups of the pattern.
+        match = re.search(pattern, text)
+        if match is None:
+            raise BatchflushError(f"{file} does not tell a version of {name}")
+        text = ".".join(match.groups())
+    version = _version(text)
+    lowest, highest = described["min-version"], described.get("max-version")
+    text = text.strip()
+    if highest is not None and version > _version(highest):
+        raise BatchflushError(f"{tree} holds {name} {text}, but its graft ends with {highest}")
+    if version < _version(lowest):
+        raise BatchflushError(f"{tree} holds {name} {text}, but batchflush needs {lowest} or newer")
     return version
 
 
@@ -282,7 +292,11 @@ def _unlink(tree: Path, links: Iterable[Link]) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tree", metavar="DIR", type=Path, nargs="?", default=paths.QEMU_SOURCE,
-        help="QEMU source tree (default: %(default)s)",
+        help="source tree (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", metavar="FILE", type=Path, default=paths.GRAFT_QEMU,
+        help="what goes where (default: %(default)s)",
     )  # fmt: skip
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--check", action="store_true", help="verify, change nothing")
@@ -292,7 +306,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     tree = args.tree.resolve()
     if args.check:
-        problems = check(tree)
+        problems = check(tree, args.table)
         if problems:
             listed = "".join(f"\n    {problem}" for problem in problems)
             raise BatchflushError(
@@ -301,7 +315,7 @@ def run(args: argparse.Namespace) -> int:
             )
         print(f"the graft in {paths.shown(tree)} is complete")
         return 0
-    done = undo(tree) if args.undo else apply(tree)
+    done = undo(tree) if args.undo else apply(tree, args.table)
     what = "taken out of" if args.undo else "in"
     print(
         f"{len(done.insertions)} insertions and {len(done.links)} links are "

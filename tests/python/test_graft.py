@@ -225,3 +225,42 @@ def test_the_table_for_qemu_links_what_the_project_has(tree: Path) -> None:
     assert described.insertions
     for link in described.links:
         assert (root / link.to).exists(), link.to
+
+
+LINUX_TREE = """
+[tree]
+name = "Linux"
+version-file = "VERSION"
+version-pattern = 'VERSION = (\\d+)\\nPATCHLEVEL = (\\d+)\\n'
+min-version = "6.1"
+max-version = "6.1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 176\n", ""),
+        ("VERSION = 6\nPATCHLEVEL = 0\nSUBLEVEL = 1\n", "Linux 6.0, but batchflush needs 6.1"),
+        ("VERSION = 6\nPATCHLEVEL = 12\nSUBLEVEL = 1\n", "Linux 6.12, but its graft ends with 6.1"),
+        ("6.1.176\n", "does not tell a version"),
+    ],
+)
+def test_a_version_is_read_by_a_pattern(tree: Path, table: Path, version: str, found: str) -> None:
+    table.write_text(LINUX_TREE + TABLE[TABLE.index("[[link]]") :])
+    (tree / "VERSION").write_text(version)
+    if not found:
+        graft.apply(tree, table)
+        return
+    with pytest.raises(BatchflushError) as caught:
+        graft.apply(tree, table)
+    assert found in caught.value.message
+
+
+def test_every_entry_for_linux_makes_sense_and_links_what_the_project_has(tmp_path: Path) -> None:
+    root = Path(graft.__file__).resolve().parents[2]
+    (tmp_path / "Makefile").write_text("VERSION = 6\nPATCHLEVEL = 1\n")
+    described = graft.load(root / "graft/linux.toml", tmp_path)
+    assert described.insertions
+    for link in described.links:
+        assert (root / link.to).exists(), link.to

@@ -67,9 +67,19 @@ def prepare(kernel: str = "debian") -> Kernel:
     ]
     _unpack(debs, ROOT, STAMP)
     if kernel == "debian":
-        image, modules = _debian_kernel()
+        image, modules = _debian_kernel(ROOT)
     else:
         image, modules = _own_kernel(Path(kernel)), initramfs.Modules(None)
+    return Kernel(image, modules, _base(modules))
+
+
+def prepare_package(package: str) -> Kernel:
+    """The kernel of another Debian package, such as linux-image-amd64, ready to boot."""
+    prepare()
+    root = paths.GUEST / package
+    debs = apt.download([package], with_dependencies=False)
+    _unpack(debs, root, paths.GUEST / f"{package}.json")
+    image, modules = _debian_kernel(root)
     return Kernel(image, modules, _base(modules))
 
 
@@ -105,15 +115,15 @@ def _unpack(debs: Sequence[Path], root: Path, stamp: Path) -> None:
         stamp.write_text(wanted)
 
 
-def _debian_kernel() -> tuple[Path, initramfs.Modules]:
-    images = sorted(ROOT.glob("boot/vmlinuz-*"))
+def _debian_kernel(root: Path) -> tuple[Path, initramfs.Modules]:
+    images = sorted(root.glob("boot/vmlinuz-*"))
     if len(images) != 1:
         raise BatchflushError(
-            f"{paths.shown(ROOT)} holds {len(images)} kernels in place of one",
-            f"remove {paths.shown(STAMP)} and try again",
+            f"{paths.shown(root)} holds {len(images)} kernels in place of one",
+            f"remove {paths.shown(paths.GUEST / f'{root.name}.json')} and try again",
         )
     release = images[0].name.removeprefix("vmlinuz-")
-    folders = [ROOT / base / "modules" / release for base in ("lib", "usr/lib")]
+    folders = [root / base / "modules" / release for base in ("lib", "usr/lib")]
     return images[0], initramfs.Modules(next(f for f in folders if f.is_dir()))
 
 
