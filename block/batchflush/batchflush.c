@@ -17,7 +17,7 @@
 #include "qemu/units.h"
 #include "qobject/qdict.h"
 
-#include "batchflush.h"
+#include "outage.h"
 #include "trace.h"
 
 /* Largest write in a log, which holds it in memory. */
@@ -58,6 +58,27 @@ static bool open_store(BDRVBatchflushState *s, Error **errp)
         return false;
     }
     return true;
+}
+
+static void open_history(BDRVBatchflushState *s)
+{
+    if (!s->params.power_cuts) {
+        return;
+    }
+    s->history = bf_history_new(s->params.power_cut_history_size);
+    s->completions = bf_completions_new();
+    if (s->store) {
+        bf_store_set_history(s->store, s->history);
+    }
+}
+
+/* What a node holds of its data, unless it is NULL. */
+static void free_data(BDRVBatchflushState *s)
+{
+    bf_store_free(s->store);
+    bf_history_free(s->history);
+    bf_completions_free(s->completions);
+    bf_survivors_destroy(&s->survivors);
 }
 
 /* The block layer would refuse it without saying which node it means. */
@@ -125,6 +146,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     GLOBAL_STATE_CODE();
     s->bs = bs;
     qemu_co_queue_init(&s->turns);
+    qemu_co_queue_init(&s->changes);
     if (!check_child_writable(options, flags, errp)) {
         return -EINVAL;
     }
@@ -137,6 +159,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
         !open_store(s, errp)) {
         return -EINVAL;
     }
+    open_history(s);
     s->pass_through = bf_params_pass_through(&s->params);
     bf_service_init(&s->service, &s->params, child_length(bs));
     s->drained = bs->quiesce_counter > 0;
@@ -146,7 +169,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
             unlink(log);
         }
         bf_service_destroy(&s->service);
-        bf_store_free(s->store);
+        free_data(s);
         return -EINVAL;
     }
     s->background = batchflush_background_new(s);
@@ -160,12 +183,31 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     return 0;
 }
 
+/* What a cut has left is on the medium when the process ends. */
+static void close_survivors(BDRVBatchflushState *s)
+{
+    int ret;
+
+    if (!qatomic_read(&s->controller->power.off)) {
+        return;
+    }
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    ret = batchflush_apply_survivors(s);
+    if (ret < 0) {
+        error_report("batchflush: node '%s': what survived the power cut "
+                     "cannot be written to its file: %s",
+                     bdrv_get_node_name(s->bs), strerror(-ret));
+    }
+}
+
 static void batchflush_close(BlockDriverState *bs)
 {
     BDRVBatchflushState *s = bs->opaque;
-    uint64_t lost = s->store ? bf_store_dirty(s->store) : 0;
+    uint64_t lost;
 
     GLOBAL_STATE_CODE();
+    close_survivors(s);
+    lost = s->store ? bf_store_dirty(s->store) : 0;
     /* bdrv_close() has flushed us while we were drained. */
     if (lost) {
         error_report("batchflush: node '%s': %" PRIu64 " bytes in the write "
@@ -176,7 +218,8 @@ static void batchflush_close(BlockDriverState *bs)
     batchflush_controller_detach(s);
     batchflush_log_free(s->log);
     qemu_vfree(s->destage_buffer);
-    bf_store_free(s->store);
+    qemu_vfree(s->before_buffer);
+    free_data(s);
     bf_service_destroy(&s->service);
 }
 
@@ -341,6 +384,9 @@ static int GRAPH_RDLOCK batchflush_inactivate(BlockDriverState *bs)
     BDRVBatchflushState *s = bs->opaque;
 
     GLOBAL_STATE_CODE();
+    if (qatomic_read(&s->controller->power.off)) {
+        return -EIO;
+    }
     return s->store && bf_store_dirty(s->store) ? drain_and_flush(bs) : 0;
 }
 

@@ -17,7 +17,10 @@
 #include "controller.h"
 #include "log.h"
 #include "model/lateness.h"
+#include "model/choice.h"
 #include "model/service.h"
+#include "store/cut.h"
+#include "store/history.h"
 #include "store/store.h"
 
 typedef struct BatchflushBackground BatchflushBackground;
@@ -35,6 +38,15 @@ struct BDRVBatchflushState {
     BfParams params;
     BfService service;
     BfStore *store;             /* NULL without a write cache */
+
+    /* What a power cut has to know: see outage.h. */
+    BfHistory *history;         /* NULL: power-cuts=off */
+    BfCompletions *completions; /* likewise */
+    CoQueue changes;            /* for the end of one past the cache */
+    uint64_t last_write;        /* its number, without a store */
+    uint64_t writes;            /* that have arrived */
+    uint64_t flushes;
+    BfSurvivors survivors;      /* while the power is off */
 
     BfFlushStats flush_stats;   /* this node's share of the flushes */
     BfAverage flush_time;
@@ -62,6 +74,7 @@ struct BDRVBatchflushState {
     uint64_t turn_now;          /* whose turn it is */
     CoQueue turns;
     void *destage_buffer;       /* used by whose turn it is */
+    void *before_buffer;        /* likewise */
 };
 
 /* batchflush.c */

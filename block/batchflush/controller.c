@@ -8,11 +8,16 @@
 #include "system/cpu-timers.h"
 #include "system/qtest.h"
 
-#include "batchflush.h"
+#include "outage.h"
 
 int64_t batchflush_now(const BatchflushController *c)
 {
     return qemu_clock_get_ns(c->clock);
+}
+
+void batchflush_update_attention(BatchflushController *c)
+{
+    qatomic_set(&c->attention, c->power.off || c->cut);
 }
 
 bool batchflush_serving(const BatchflushController *c)
@@ -105,6 +110,7 @@ BatchflushController *batchflush_controller_new(const char *id)
     /* The tools have no machine, and nothing that ever stops. */
     c->vmstate = qemu_add_vm_change_state_handler(vm_state_change, c);
     set_running(c, !c->vmstate || runstate_check(RUN_STATE_RUNNING));
+    batchflush_controller_enlist(c);
     return c;
 }
 
@@ -120,6 +126,8 @@ void batchflush_controller_unref(BatchflushController *c)
     if (--c->refs > 0) {
         return;
     }
+    batchflush_controller_delist(c);
+    batchflush_hold_up_end(c);
     if (c->vmstate) {
         qemu_del_vm_change_state_handler(c->vmstate);
     }
@@ -216,6 +224,7 @@ void batchflush_controller_detach(BDRVBatchflushState *s)
         expect_slowest(c);
         batchflush_update_serving(c);
     }
+    batchflush_cut_forget(c, s);
     batchflush_controller_unref(c);
 }
 

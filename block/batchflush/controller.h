@@ -26,6 +26,7 @@
 
 typedef struct BDRVBatchflushState BDRVBatchflushState;
 typedef struct BatchflushController BatchflushController;
+typedef struct BatchflushCut BatchflushCut;
 
 /* A coroutine that waits until an instant or until somebody wakes it. */
 typedef struct BatchflushDelay {
@@ -56,6 +57,7 @@ struct BatchflushController {
     char *id;                   /* NULL: a node's own */
     unsigned refs;              /* of the object and of nodes; BQL */
     VMChangeStateEntry *vmstate;
+    QLIST_ENTRY(BatchflushController) everywhere;   /* outage.c */
 
     /*
      * Protects everything below and the state of all nodes, their
@@ -71,6 +73,13 @@ struct BatchflushController {
     BfCache cache;
     BfCoordinator coordinator;
     BfPower power;
+    BatchflushCut *cut;         /* that waits for its moment */
+    bool cut_in_flush;          /* which is the next flush */
+    bool attention;             /* atomic: off, or a cut waits */
+    BfCutPolicy cut_policy;     /* of the last cut */
+    uint64_t cut_seed;
+    bool restore_at_reset;
+    QEMUTimer *hold_up;         /* while a battery holds the cache */
     QEMUClockType clock;
 
     /* Times are only served while the machine runs and is not drained. */
@@ -122,6 +131,9 @@ uint64_t batchflush_controller_used(const BatchflushController *c);
 int64_t batchflush_controller_flush_time(const BatchflushController *c);
 
 int64_t batchflush_now(const BatchflushController *c);
+
+/* Its power, or what waits to cut it, has changed.  Lock held. */
+void batchflush_update_attention(BatchflushController *c);
 
 /* Whether times are served.  Called with the lock held. */
 bool batchflush_serving(const BatchflushController *c);

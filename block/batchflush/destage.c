@@ -14,7 +14,7 @@
 #include "qemu/memalign.h"
 #include "qemu/units.h"
 
-#include "batchflush.h"
+#include "outage.h"
 #include "trace.h"
 
 /* Largest write to the child. */
@@ -52,23 +52,58 @@ static size_t next_run(BDRVBatchflushState *s, BfSweep *sweep,
                          offset);
 }
 
+static bool get_buffers(BDRVBatchflushState *s)
+{
+    BlockDriverState *child = s->bs->file->bs;
+
+    if (!s->destage_buffer) {
+        s->destage_buffer = qemu_try_blockalign(child, RUN_MAX);
+    }
+    if (!s->before_buffer && s->history) {
+        s->before_buffer = qemu_try_blockalign(child, RUN_MAX);
+    }
+    return s->destage_buffer && (s->before_buffer || !s->history);
+}
+
+/*
+ * While times are not served, what is on the child is durable.  Returns
+ * -EIO if the power was cut since the data was copied.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+keep_before(BDRVBatchflushState *s, const BfSweep *sweep, uint64_t offset,
+            size_t bytes)
+{
+    BatchflushController *c = s->controller;
+
+    QEMU_LOCK_GUARD(&c->lock);
+    if (c->power.off) {
+        return -EIO;
+    }
+    if (!s->history || !batchflush_serving(c)) {
+        return 0;
+    }
+    return batchflush_co_keep_before(s, c->power.epoch,
+                                     bf_sweep_order(sweep), offset, bytes,
+                                     s->before_buffer);
+}
+
 /* Called in our turn, without the lock. */
 static int coroutine_fn GRAPH_RDLOCK
 write_runs(BDRVBatchflushState *s, BfSweep *sweep)
 {
-    BdrvChild *child = s->bs->file;
     uint64_t offset;
     size_t bytes;
     int ret = 0;
 
-    if (!s->destage_buffer) {
-        s->destage_buffer = qemu_try_blockalign(child->bs, RUN_MAX);
-        if (!s->destage_buffer) {
-            return -ENOMEM;
-        }
+    if (!get_buffers(s)) {
+        return -ENOMEM;
     }
     while (ret == 0 && (bytes = next_run(s, sweep, &offset))) {
-        ret = bdrv_co_pwrite(child, offset, bytes, s->destage_buffer, 0);
+        ret = keep_before(s, sweep, offset, bytes);
+        if (ret == 0) {
+            ret = bdrv_co_pwrite(s->bs->file, offset, bytes,
+                                 s->destage_buffer, 0);
+        }
     }
     return ret;
 }

@@ -15,7 +15,7 @@
 #include "block/block-io.h"
 #include "qemu/main-loop.h"
 
-#include "batchflush.h"
+#include "outage.h"
 #include "trace.h"
 
 /* What a flush of the hardware has to do on one disk. */
@@ -81,32 +81,36 @@ static void job_add(FlushJob *job, BDRVBatchflushState *s,
 }
 
 /*
- * A battery-backed cache acknowledges a flush without draining.  Not
- * so while times are not served: then nobody's flush time is at stake,
- * and it is QEMU that flushes, to stop, migrate, reopen or close, and
- * wants the image complete.
+ * A battery-backed cache acknowledges a flush without draining, and so
+ * does a device that lies.  Not so while times are not served: then
+ * nobody's flush time is at stake, and it is QEMU that flushes, to stop,
+ * migrate, reopen or close, and wants the image complete.
  */
 static bool drains(const BDRVBatchflushState *s)
 {
-    if (!s->store || s->controller->power.off) {
+    const BatchflushController *c = s->controller;
+
+    if (!s->store || c->power.off) {
         return false;
     }
-    return s->params.write_cache == BF_CACHE_VOLATILE ||
-           !batchflush_serving(s->controller);
+    if (!batchflush_serving(c)) {
+        return true;
+    }
+    return !bf_power_backed(&c->power, &s->params) &&
+           s->params.lie != BF_LIE_FLUSH;
 }
 
 static bool is_clean(const FlushPart *part)
 {
     const BDRVBatchflushState *s = part->s;
 
-    switch (s->params.write_cache) {
-    case BF_CACHE_VOLATILE:
-        return !part->sweep && s->sweeps_open == 0;
-    case BF_CACHE_BATTERY:
-        return bf_store_used(s->store) == 0;
-    default:
+    if (!s->store) {
         return true;
     }
+    if (bf_power_backed(&s->controller->power, &s->params)) {
+        return bf_store_used(s->store) == 0;
+    }
+    return !part->sweep && s->sweeps_open == 0;
 }
 
 /* Take the snapshot: what was completed until now, this flush covers. */
@@ -244,6 +248,20 @@ static void coroutine_fn job_account(FlushJob *job)
     }
 }
 
+/* If a power cut waits for the middle of a flush, that is here. */
+static void coroutine_fn cut_in_flush(FlushJob *job, int64_t done_at)
+{
+    BatchflushController *c = job->controller;
+    int64_t began_at = job->flight.began_at;
+    int64_t after_ns;
+
+    if (batchflush_cut_in_flush(c, done_at - began_at, &after_ns)) {
+        batchflush_co_wait_until(c, began_at + after_ns);
+        batchflush_cut_moment(job->parts[0].s,
+                              BATCHFLUSH_CUT_MOMENT_IN_FLUSH);
+    }
+}
+
 /* Begin, move the data, and wait until it is durable everywhere. */
 static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
 {
@@ -256,6 +274,7 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
     }
     c->flush_done_at = done_at;
     job_move(job);
+    cut_in_flush(job, done_at);
     job->late = batchflush_co_wait_until(c, done_at);
 
     for (unsigned i = 0; i < job->n_parts; i++) {
@@ -437,6 +456,11 @@ int coroutine_fn batchflush_co_flush(BlockDriverState *bs)
     BfRole role;
 
     QEMU_LOCK_GUARD(&c->lock);
+    if (c->power.off) {
+        return -EIO;
+    }
+    s->flushes++;
+    batchflush_cut_moment(s, BATCHFLUSH_CUT_MOMENT_FLUSH);
     if (c->power.off) {
         return -EIO;
     }

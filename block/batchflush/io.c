@@ -11,8 +11,9 @@
 #include "qemu/osdep.h"
 #include "block/block-io.h"
 #include "qapi/error.h"
+#include "qemu/memalign.h"
 
-#include "batchflush.h"
+#include "outage.h"
 #include "trace.h"
 
 /* A request under way. */
@@ -20,6 +21,7 @@ typedef struct Request {
     BDRVBatchflushState *s;
     BfOperation operation;
     uint64_t epoch;
+    uint64_t number;            /* of a write */
     int64_t done_at;
     bool timed;                 /* the model asks for a time */
 } Request;
@@ -66,15 +68,35 @@ static int coroutine_fn request_end(Request *req, int ret)
 }
 
 /* A completed write: what the next flush has to cover. */
-static int coroutine_fn request_end_write(Request *req, int ret)
+static void write_done(const Request *req)
 {
     BatchflushController *c = req->s->controller;
 
+    bf_coordinator_write(&c->coordinator, batchflush_now(c));
+    if (req->s->completions) {
+        bf_completions_end(req->s->completions, req->number);
+    }
+}
+
+static int coroutine_fn request_end_write(Request *req, int ret)
+{
     ret = request_end(req, ret);
     if (ret == 0) {
-        bf_coordinator_write(&c->coordinator, batchflush_now(c));
+        write_done(req);
     }
     return ret;
+}
+
+/* Whether requests are handed straight on, for nobody looks at them. */
+static bool hands_on(const BDRVBatchflushState *s)
+{
+    return s->pass_through && !qatomic_read(&s->controller->attention);
+}
+
+/* One that was handed on does not succeed after a cut, either. */
+static int handed_on(const BDRVBatchflushState *s, int ret)
+{
+    return qatomic_read(&s->controller->power.off) ? -EIO : ret;
 }
 
 /*
@@ -154,9 +176,9 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
     Request req;
     int ret;
 
-    if (s->pass_through && !qatomic_read(&s->controller->power.off)) {
-        return bdrv_co_preadv_part(bs->file, offset, bytes, qiov,
-                                   qiov_offset, flags);
+    if (hands_on(s)) {
+        return handed_on(s, bdrv_co_preadv_part(bs->file, offset, bytes,
+                                                qiov, qiov_offset, flags));
     }
 
     QEMU_LOCK_GUARD(&s->controller->lock);
@@ -229,20 +251,56 @@ static int coroutine_fn wait_for_room(Request *req, uint64_t offset,
     return ret;
 }
 
+/* A write that has a number now is in flight: a cut may wait for it. */
+static void coroutine_fn write_arrived(Request *req, uint64_t number)
+{
+    BDRVBatchflushState *s = req->s;
+
+    req->number = number;
+    if (s->completions) {
+        bf_completions_begin(s->completions, number);
+    }
+    batchflush_cut_moment(s, BATCHFLUSH_CUT_MOMENT_WRITE);
+}
+
+/* Wait until the range may be written to the cache. */
+static int coroutine_fn wait_to_write(Request *req, uint64_t offset,
+                                      uint64_t bytes)
+{
+    BDRVBatchflushState *s = req->s;
+
+    for (;;) {
+        int ret = wait_for_room(req, offset, bytes);
+
+        if (ret < 0) {
+            return ret;
+        }
+        if (!s->history || !bf_history_changing(s->history, offset, bytes)) {
+            return 0;
+        }
+        batchflush_co_wait_unchanging(s, offset, bytes);
+        if (!bf_power_alive(&s->controller->power, req->epoch)) {
+            return -EIO;
+        }
+    }
+}
+
 static int coroutine_fn write_cached(Request *req, uint64_t offset,
                                      uint64_t bytes, QEMUIOVector *qiov,
                                      size_t qiov_offset)
 {
     BDRVBatchflushState *s = req->s;
-    int ret = wait_for_room(req, offset, bytes);
+    int ret = wait_to_write(req, offset, bytes);
+    uint64_t number;
 
     if (ret < 0) {
         return ret;
     }
-    bf_store_write(s->store, offset, bytes, qiov->iov, qiov->niov,
-                   qiov_offset);
+    number = bf_store_write(s->store, offset, bytes, qiov->iov, qiov->niov,
+                            qiov_offset);
     s->dirty_max = MAX(s->dirty_max, bf_store_dirty(s->store));
     request_time(req, BF_OP_CACHE, bytes);
+    write_arrived(req, number);
     batchflush_kick_destage(s->controller);
     return request_end_write(req, 0);
 }
@@ -277,32 +335,160 @@ static int coroutine_fn GRAPH_RDLOCK change_discard(const MediumChange *c)
     return bdrv_co_pdiscard(c->bs->file, c->offset, c->bytes);
 }
 
+static uint64_t next_write(BDRVBatchflushState *s)
+{
+    return s->store ? bf_store_next_write(s->store) : ++s->last_write;
+}
+
+static int coroutine_fn GRAPH_RDLOCK
+keep_before(const Request *req, const MediumChange *change)
+{
+    BDRVBatchflushState *s = req->s;
+    void *buffer = qemu_try_blockalign(s->bs->file->bs, change->bytes);
+    int ret;
+
+    if (!buffer) {
+        return -ENOMEM;
+    }
+    ret = batchflush_co_keep_before(s, req->epoch,
+                                    bf_order_of_write(req->number),
+                                    change->offset, change->bytes, buffer);
+    qemu_vfree(buffer);
+    return ret;
+}
+
 /*
- * Change the child and forget what the cache holds for the range, as
- * far as it is older than the change.  Called with the lock held, which
- * is released meanwhile.
+ * In its turn, change the child, as write @place of all, and forget what
+ * the cache holds for the range, as far as it is older.  With @undo,
+ * what was there before is kept: it is not durable yet.  Called with the
+ * lock held, which is released meanwhile.
  */
 static int coroutine_fn GRAPH_RDLOCK
-change_behind_cache(const Request *req, const MediumChange *change,
-                    MediumChangeFunc func)
+change_in_turn(const Request *req, const MediumChange *change,
+               MediumChangeFunc func, uint64_t place, bool undo)
 {
     BDRVBatchflushState *s = req->s;
     BatchflushController *c = s->controller;
-    uint64_t last_write = bf_store_last_write(s->store);
-    uint64_t turn = batchflush_draw_turn(s);
-    int ret = -EIO;
+    bool alive;
+    int ret = 0;
 
-    batchflush_co_wait_turn(s, turn);
-    if (bf_power_alive(&c->power, req->epoch)) {
+    if (s->store) {
+        batchflush_co_wait_turn(s, batchflush_draw_turn(s));
+    }
+    alive = bf_power_alive(&c->power, req->epoch);
+    if (!alive) {
+        ret = -EIO;
+    } else if (undo) {
+        ret = keep_before(req, change);
+    }
+    if (ret == 0) {
         qemu_mutex_unlock(&c->lock);
         ret = func(change);
         qemu_mutex_lock(&c->lock);
     }
-    if (ret == 0 && !change->keeps_cache) {
-        bf_store_drop(s->store, change->offset, change->bytes, last_write);
-        batchflush_co_wake_stalled(c);
+    if (s->store) {
+        if (ret == 0 && !change->keeps_cache) {
+            if (undo) {
+                bf_store_replace(s->store, change->offset, change->bytes,
+                                 place);
+            } else {
+                bf_store_drop(s->store, change->offset, change->bytes,
+                              place);
+            }
+            batchflush_co_wake_stalled(c);
+        }
+        batchflush_co_end_turn(s);
     }
-    batchflush_co_end_turn(s);
+    return ret;
+}
+
+/* What came before it is no longer wanted.  Called with the lock held. */
+static void change_durable(BDRVBatchflushState *s,
+                           const MediumChange *change, uint64_t place)
+{
+    if (s->history && !change->keeps_cache) {
+        bf_history_durable(s->history, bf_order_of_write(place),
+                           change->offset, change->bytes);
+    }
+}
+
+/* It is durable as soon as it is on the child. */
+static int coroutine_fn GRAPH_RDLOCK
+change_now(Request *req, const MediumChange *change, MediumChangeFunc func)
+{
+    int ret;
+
+    write_arrived(req, next_write(req->s));
+    ret = change_in_turn(req, change, func, req->number, false);
+    ret = request_end_write(req, ret);
+    if (ret == 0) {
+        change_durable(req->s, change, req->number);
+    }
+    return ret;
+}
+
+/*
+ * Data is brought to the child at once and is durable at the request's
+ * instant; until then a cut may need what it replaces, and itself.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+change_data(Request *req, const MediumChange *change, MediumChangeFunc func)
+{
+    BDRVBatchflushState *s = req->s;
+    uint64_t number = next_write(s);
+    uint8_t *data = g_try_malloc(change->bytes);
+    BfChange record;
+    int ret;
+
+    if (!data) {
+        return -ENOMEM;
+    }
+    qemu_iovec_to_buf(change->qiov, change->qiov_offset, data,
+                      change->bytes);
+    bf_history_begin(s->history, &record, number, change->offset,
+                     change->bytes, data);
+    write_arrived(req, number);
+    ret = change_in_turn(req, change, func, number, true);
+    ret = request_end_write(req, ret);
+    if (ret == 0) {
+        change_durable(s, change, number);
+    } else {
+        bf_history_failed(s->history, bf_order_of_write(number),
+                          change->offset, change->bytes);
+    }
+    batchflush_change_end(s, &record);
+    return ret;
+}
+
+/*
+ * Zeroes and discards may be large: rather than to keep what they
+ * replace, they are brought to the child when their instant has come.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+change_later(Request *req, const MediumChange *change, MediumChangeFunc func)
+{
+    BDRVBatchflushState *s = req->s;
+    uint64_t number = next_write(s);
+    uint64_t place;
+    BfChange record;
+    int ret;
+
+    bf_history_begin(s->history, &record, number, change->offset,
+                     change->bytes, NULL);
+    write_arrived(req, number);
+    ret = request_end(req, 0);
+    if (ret == 0) {
+        place = next_write(s);
+        ret = change_in_turn(req, change, func, place, false);
+    }
+    if (ret == 0 && !bf_power_alive(&s->controller->power, req->epoch)) {
+        ret = -EIO;
+    }
+    if (ret == 0) {
+        change_durable(s, change, place);
+        write_done(req);
+    }
+    batchflush_change_end(s, &record);
     return ret;
 }
 
@@ -312,17 +498,33 @@ change_medium(Request *req, const MediumChange *change,
               MediumChangeFunc func, uint64_t transfer)
 {
     BDRVBatchflushState *s = req->s;
-    int ret;
+    BatchflushController *c = s->controller;
 
-    request_time(req, BF_OP_WRITE, transfer);
-    if (s->store) {
-        ret = change_behind_cache(req, change, func);
-    } else {
-        qemu_mutex_unlock(&s->controller->lock);
-        ret = func(change);
-        qemu_mutex_lock(&s->controller->lock);
+    batchflush_co_wait_unchanging(s, change->offset, change->bytes);
+    if (!bf_power_alive(&c->power, req->epoch)) {
+        return -EIO;
     }
-    return request_end_write(req, ret);
+    request_time(req, BF_OP_WRITE, transfer);
+    if (!s->history || !change->bytes || change->keeps_cache ||
+        req->done_at <= batchflush_now(c)) {
+        return change_now(req, change, func);
+    }
+    return change->qiov ? change_data(req, change, func)
+                        : change_later(req, change, func);
+}
+
+/* Whether a write goes into the cache.  Called with the lock held. */
+static bool takes_cache(const BDRVBatchflushState *s, BdrvRequestFlags flags)
+{
+    switch (s->params.write_cache) {
+    case BF_CACHE_VOLATILE:
+        return !(flags & BDRV_REQ_FUA) || s->params.lie == BF_LIE_FUA;
+    case BF_CACHE_BATTERY:
+        /* A write to it is durable, FUA or not, while it is charged. */
+        return bf_power_backed(&s->controller->power, &s->params);
+    default:
+        return false;
+    }
 }
 
 int coroutine_fn GRAPH_RDLOCK
@@ -342,8 +544,8 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     Request req;
     int ret;
 
-    if (s->pass_through && !qatomic_read(&s->controller->power.off)) {
-        return change_write(&change);
+    if (hands_on(s)) {
+        return handed_on(s, change_write(&change));
     }
 
     QEMU_LOCK_GUARD(&s->controller->lock);
@@ -351,9 +553,8 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     if (ret < 0) {
         return ret;
     }
-    /* A write to a battery-backed cache is durable, FUA or not. */
-    if (s->params.write_cache == BF_CACHE_BATTERY ||
-        (s->store && !(flags & BDRV_REQ_FUA))) {
+    s->writes++;
+    if (takes_cache(s, flags)) {
         ret = write_cached(&req, offset, bytes, qiov, qiov_offset);
         if (ret != -EAGAIN) {
             return ret;
@@ -375,6 +576,7 @@ change_request(const MediumChange *change, MediumChangeFunc func,
     if (ret < 0) {
         return ret;
     }
+    s->writes++;
     return change_medium(&req, change, func, 0);
 }
 

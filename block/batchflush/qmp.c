@@ -2,65 +2,13 @@
 /* Commands of the batchflush node */
 
 #include "qemu/osdep.h"
-#include "block/aio.h"
 #include "block/block.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-batchflush.h"
+#include "qapi/util.h"
 #include "qemu/main-loop.h"
 
-#include "batchflush.h"
-#include "trace.h"
-
-static BDRVBatchflushState *find_node(const char *node_name, Error **errp)
-{
-    BlockDriverState *bs = bdrv_find_node(node_name);
-    BDRVBatchflushState *s;
-
-    if (!bs) {
-        error_setg(errp, "node-name=%s is not known", node_name);
-        return NULL;
-    }
-    s = batchflush_state(bs);
-    if (!s) {
-        error_setg(errp, "node-name=%s is a %s node; allowed is a batchflush "
-                   "node", node_name, bs->drv->format_name);
-    }
-    return s;
-}
-
-/*
- * With cache=unsafe the block layer takes FUA from writes before we see
- * them, so that a cut would take what the guest was told is durable.
- */
-static bool check_fua(const BatchflushController *c, Error **errp)
-{
-    BDRVBatchflushState *s;
-
-    QLIST_FOREACH(s, &c->nodes, next) {
-        if (s->bs->open_flags & BDRV_O_NO_FLUSH) {
-            error_setg(errp, "cache=unsafe of node '%s' loses FUA; allowed "
-                       "for a power cut is cache.no-flush=off",
-                       bdrv_get_node_name(s->bs));
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The disks of a controller have one power supply and one cache. */
-static uint64_t lose_caches(BatchflushController *c)
-{
-    BDRVBatchflushState *s;
-    uint64_t lost = 0;
-
-    QLIST_FOREACH(s, &c->nodes, next) {
-        if (s->store && !bf_power_cache_survives(&c->params)) {
-            lost += bf_store_dirty(s->store);
-            bf_store_drop_all(s->store);
-        }
-    }
-    return lost;
-}
+#include "outage.h"
 
 void qmp_batchflush_power_cut(const char *node_name, const char *controller,
                               bool has_guest, BatchflushCutGuest guest,
@@ -71,55 +19,47 @@ void qmp_batchflush_power_cut(const char *node_name, const char *controller,
                               BatchflushPowerCutPolicy policy,
                               bool has_seed, int64_t seed, Error **errp)
 {
-    BDRVBatchflushState *s;
-    BatchflushController *c;
-    uint64_t lost;
+    BatchflushCutOrder order;
 
-    if (!node_name || (has_when && when != BATCHFLUSH_CUT_MOMENT_NOW) ||
-        (has_policy && policy != BATCHFLUSH_POWER_CUT_POLICY_DROP_ALL)) {
-        error_setg(errp, "only a node's power can be cut, now, and with "
-                   "policy=drop-all");
-        return;
-    }
-    s = find_node(node_name, errp);
-    if (!s) {
-        return;
-    }
-    c = s->controller;
-    WITH_QEMU_LOCK_GUARD(&c->lock) {
-        if (!check_fua(c, errp)) {
+    batchflush_cut_order_init(&order);
+    order.node_name = node_name;
+    order.controller = controller;
+    order.guest = has_guest ? guest : order.guest;
+    order.when = has_when ? when : order.when;
+    order.count = has_count ? count : order.count;
+    order.has_policy = has_policy;
+    order.policy = (BfCutPolicy)policy;
+    order.has_seed = has_seed;
+    order.seed = seed;
+    if (has_ns) {
+        if (ns < 0) {
+            error_setg(errp, "ns=%" PRId64 " is out of range; allowed are 0 "
+                       "to %" PRId64, ns, INT64_MAX);
             return;
         }
-        if (!bf_power_cut(&c->power)) {
-            error_setg(errp, "the power of node '%s' is already cut",
-                       node_name);
-            return;
-        }
-        lost = lose_caches(c);
-        batchflush_update_serving(c);
+        order.ns = ns;
     }
-    trace_batchflush_power_cut(s->bs, lost);
+    batchflush_cut(&order, errp);
 }
 
 void qmp_batchflush_power_restore(const char *node_name,
                                   const char *controller, Error **errp)
 {
-    BDRVBatchflushState *s = node_name ? find_node(node_name, errp) : NULL;
+    batchflush_restore(node_name, controller, errp);
+}
 
-    if (!s) {
-        return;
+static bool check_hold_up(int64_t hold_up_ns, Error **errp)
+{
+    g_autofree char *text = g_strdup_printf("%" PRId64, hold_up_ns);
+    g_autofree char *error = NULL;
+    BfParams params;
+
+    bf_params_init(&params);
+    if (!bf_params_set(&params, "battery-hold-up-ns", text, &error)) {
+        error_setg(errp, "%s", error);
+        return false;
     }
-    /* Nothing from before the cut may reach a medium afterwards. */
-    bdrv_drain_all();
-    WITH_QEMU_LOCK_GUARD(&s->controller->lock) {
-        if (!bf_power_restore(&s->controller->power)) {
-            error_setg(errp, "the power of node '%s' is on", node_name);
-            return;
-        }
-        batchflush_update_serving(s->controller);
-        batchflush_kick_destage(s->controller);
-    }
-    trace_batchflush_power_restore(s->bs);
+    return true;
 }
 
 void qmp_batchflush_battery(const char *node_name, const char *controller,
@@ -127,10 +67,88 @@ void qmp_batchflush_battery(const char *node_name, const char *controller,
                             bool has_hold_up_ns, int64_t hold_up_ns,
                             Error **errp)
 {
-    error_setg(errp, "batteries cannot be changed yet");
+    g_autoptr(GPtrArray) named = NULL;
+    BfBattery battery = (BfBattery)state;
+
+    named = batchflush_controllers_named(node_name, controller, errp);
+    if (!named || (has_hold_up_ns && !check_hold_up(hold_up_ns, errp))) {
+        return;
+    }
+    for (guint i = 0; i < named->len; i++) {
+        if (!batchflush_set_battery(g_ptr_array_index(named, i),
+                                    has_state ? &battery : NULL,
+                                    has_hold_up_ns ? &hold_up_ns : NULL,
+                                    errp)) {
+            return;
+        }
+    }
+}
+
+/* Called with the lock held. */
+static void add_battery(BatchflushNodeInfo *info,
+                        const BatchflushController *c)
+{
+    int64_t end = bf_power_hold_up_end(&c->power, &c->params);
+
+    if (c->params.write_cache != BF_CACHE_BATTERY) {
+        return;
+    }
+    info->has_battery = true;
+    info->battery = (BatchflushBatteryState)c->power.battery;
+    info->has_hold_up_ns = true;
+    info->hold_up_ns = c->params.battery_hold_up_ns;
+    if (end != BF_NEVER) {
+        info->has_hold_up_left_ns = true;
+        info->hold_up_left_ns = MAX(end - batchflush_now(c), 0);
+    }
+}
+
+/* Called with the lock held. */
+static BatchflushNodeInfo *node_info(const BDRVBatchflushState *s)
+{
+    const BatchflushController *c = s->controller;
+    BatchflushNodeInfo *info = g_new0(BatchflushNodeInfo, 1);
+    uint64_t dirty = s->store ? bf_store_dirty(s->store) : 0;
+    bool waits = c->power.off && !c->power.held;
+
+    *info = (BatchflushNodeInfo) {
+        .node_name = g_strdup(bdrv_get_node_name(s->bs)),
+        .controller = g_strdup(c->id),
+        .write_cache = (BatchflushWriteCache)s->params.write_cache,
+        .powered = !c->power.off,
+        .power_cuts = c->power.epoch,
+        .pending_cut = batchflush_cut_pending(c),
+        .dirty_bytes = waits ? 0 : dirty,
+        .survivor_bytes = bf_survivors_bytes(&s->survivors) +
+                          (waits ? dirty : 0),
+        .lie = (BatchflushLie)s->params.lie,
+        .position = s->writes + s->flushes,
+        .writes = s->writes,
+        .flushes = s->flushes,
+    };
+    if (s->history) {
+        info->undo_bytes = bf_history_before_bytes(s->history);
+        info->history_bytes = bf_history_version_bytes(s->history);
+        info->history_forgotten_bytes =
+            bf_history_forgotten_bytes(s->history);
+    }
+    add_battery(info, c);
+    return info;
 }
 
 BatchflushNodeInfoList *qmp_query_batchflush(Error **errp)
 {
-    return NULL;
+    BatchflushNodeInfoList *list = NULL;
+    BlockDriverState *bs = NULL;
+
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    while ((bs = bdrv_next_node(bs))) {
+        BDRVBatchflushState *s = batchflush_state(bs);
+
+        if (s) {
+            QEMU_LOCK_GUARD(&s->controller->lock);
+            QAPI_LIST_PREPEND(list, node_info(s));
+        }
+    }
+    return list;
 }

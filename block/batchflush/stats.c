@@ -122,6 +122,12 @@ BlockStatsSpecific *batchflush_get_specific_stats(BlockDriverState *bs)
     stats->stalls = s->stalls;
     stats->stall_ns = s->stall_ns;
     stats->power_cuts = s->controller->power.epoch;
+    if (s->history) {
+        stats->undo_bytes = bf_history_before_bytes(s->history);
+        stats->history_bytes = bf_history_version_bytes(s->history);
+        stats->history_forgotten_bytes =
+            bf_history_forgotten_bytes(s->history);
+    }
     stats->lateness = batchflush_lateness_to_qapi(s);
     fill_spin_stats(stats, s->controller);
     return specific;

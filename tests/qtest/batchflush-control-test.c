@@ -181,10 +181,19 @@ static void write_and_flush(Machine *m, uint64_t offset)
     step(m);
 }
 
-static void power(Machine *m, const char *command)
+static void cut(Machine *m)
 {
-    qtest_qmp_assert_success(m->qts, "{'execute': %s, 'arguments': "
-                             "{'node-name': 'disk0'}}", command);
+    qtest_qmp_assert_success(m->qts,
+                             "{'execute': 'batchflush-power-cut', "
+                             "'arguments': {'node-name': 'disk0', "
+                             "'guest': 'run'}}");
+}
+
+static void restore(Machine *m)
+{
+    qtest_qmp_assert_success(m->qts,
+                             "{'execute': 'batchflush-power-restore', "
+                             "'arguments': {'node-name': 'disk0'}}");
 }
 
 /* What the host knows about the disk. */
@@ -288,9 +297,9 @@ static void live_through_all(Machine *m)
     /* One more fails, by the first of many power cuts. */
     submit_flush(m);
     for (int i = 0; i < 20; i++) {
-        power(m, "batchflush-power-cut");
+        cut(m);
         step(m);
-        power(m, "batchflush-power-restore");
+        restore(m);
     }
     submit_write(m, 0);
     step(m);
@@ -342,11 +351,11 @@ static void test_power(void)
     Machine m = {};
 
     machine_start(&m, "");
-    power(&m, "batchflush-power-cut");
+    cut(&m);
     choose(&m, 0);
     g_assert_cmpuint(get(&m, POWER_OFF), ==, 1);
     g_assert_cmpuint(get(&m, POWER_CUTS), ==, 1);
-    power(&m, "batchflush-power-restore");
+    restore(&m);
     choose(&m, 0);
     g_assert_cmpuint(get(&m, POWER_OFF), ==, 0);
     g_assert_cmpuint(get(&m, POWER_CUTS), ==, 1);

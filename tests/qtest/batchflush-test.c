@@ -288,10 +288,19 @@ static void qmp_ok(Disk *disk, const char *command)
     qtest_qmp_assert_success(disk->qts, "{'execute': %s}", command);
 }
 
-static void power(Disk *disk, const char *command)
+static void cut(Disk *disk)
 {
-    qtest_qmp_assert_success(disk->qts, "{'execute': %s, 'arguments': "
-                             "{'node-name': 'disk'}}", command);
+    qtest_qmp_assert_success(disk->qts,
+                             "{'execute': 'batchflush-power-cut', "
+                             "'arguments': {'node-name': 'disk', "
+                             "'guest': 'run'}}");
+}
+
+static void restore(Disk *disk)
+{
+    qtest_qmp_assert_success(disk->qts,
+                             "{'execute': 'batchflush-power-restore', "
+                             "'arguments': {'node-name': 'disk'}}");
 }
 
 #define TIMES "write-latency-ns=10000,flush-latency-ns=8000000," \
@@ -376,7 +385,7 @@ static void check_power_cut(const char *write_cache, bool survives)
                  ? DESTAGE_NS + FLUSH_NS : FLUSH_NS);
     write_block(&disk, 0, 0x22);
     in_flight = submit_write(&disk, BLOCK, 0x33);
-    power(&disk, "batchflush-power-cut");
+    cut(&disk);
 
     /* It latches: requests in flight and new ones fail. */
     step(&disk, WRITE_NS);
@@ -386,7 +395,7 @@ static void check_power_cut(const char *write_cache, bool survives)
     g_assert_cmphex(wait_status(&disk, submit_write(&disk, 0, 0x44)), ==,
                     VIRTIO_BLK_S_IOERR);
 
-    power(&disk, "batchflush-power-restore");
+    restore(&disk);
     g_assert_true(disk_holds(&disk, 0, survives ? 0x22 : 0x11));
     g_assert_cmpint(statistic(&disk, "power-cuts"), ==, 1);
     disk_end(&disk);
@@ -678,9 +687,9 @@ static void test_controller_power(void)
                "write-latency-ns=10000");
     write_block(&disk, 0, 0x11);
     write = submit(&disk, &disk.other, VIRTIO_BLK_T_OUT, 0, BLOCK, 0x77);
-    power(&disk, "batchflush-power-cut");
+    cut(&disk);
     g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_IOERR);
-    power(&disk, "batchflush-power-restore");
+    restore(&disk);
     g_assert_true(disk_holds(&disk, 0, 0));
     g_assert_cmpint(node_statistic(&disk, "other", "dirty-bytes"), ==, 0);
     disk_end(&disk);

@@ -388,6 +388,18 @@ GArray *bf_cut_writes(const BfStore *store, const BfHistory *history)
     return numbers;
 }
 
+void bf_survivors_join(BfSurvivors *survivors, BfSurvivors *more)
+{
+    if (!survivors->patches) {
+        *survivors = *more;
+    } else {
+        g_array_append_vals(survivors->patches, more->patches->data,
+                            more->patches->len);
+        g_array_unref(more->patches);
+    }
+    more->patches = NULL;
+}
+
 void bf_survivors_destroy(BfSurvivors *survivors)
 {
     if (!survivors->patches) {

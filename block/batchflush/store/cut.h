@@ -52,6 +52,9 @@ GArray *bf_cut_writes(const BfStore *store, const BfHistory *history);
 void bf_cut(BfStore *store, BfHistory *history, unsigned unit, BfKeep *keep,
             void *opaque, BfSurvivors *survivors);
 
+/* Move the patches of @more behind those of @survivors. */
+void bf_survivors_join(BfSurvivors *survivors, BfSurvivors *more);
+
 /* Forget the patches. */
 void bf_survivors_destroy(BfSurvivors *survivors);
 
