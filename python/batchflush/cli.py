@@ -20,6 +20,7 @@ COMMANDS = (
     "check",
     "run",
     "profiles",
+    "lab",
     "crash",
     "bench",
     "docs",
