@@ -35,6 +35,7 @@
 
 #define PAGE 4096
 #define MAX_FD 1024
+#define INHERITED_FD 64         /* where one from our parent may be */
 
 static struct {
     int base, overlay;
@@ -71,6 +72,28 @@ static int open_natively(const char *path, int flags)
     return next_open64(path, flags | O_CLOEXEC);
 }
 
+/* Remember whether a descriptor is of our file; returns it. */
+static int opened(int fd)
+{
+    struct stat st;
+
+    if (fd < 0 || !state.ready) {
+        return fd;
+    }
+    if (fstat(fd, &st) == 0 && st.st_dev == state.device &&
+        st.st_ino == state.inode) {
+        if (fd >= MAX_FD) {
+            close(fd);
+            errno = EMFILE;
+            return -1;
+        }
+        ours[fd] = true;
+    } else if (fd < MAX_FD) {
+        ours[fd] = false;
+    }
+    return fd;
+}
+
 static void __attribute__((constructor)) begin(void)
 {
     const char *path = getenv("OVERLAY_PATH");
@@ -99,32 +122,14 @@ static void __attribute__((constructor)) begin(void)
     }
     close(fd);
     state.ready = true;
+    for (fd = 0; fd < INHERITED_FD; fd++) {
+        opened(fd);
+    }
 }
 
 static bool is_ours(int fd)
 {
     return fd >= 0 && fd < MAX_FD && ours[fd];
-}
-
-static int opened(int fd)
-{
-    struct stat st;
-
-    if (fd < 0 || !state.ready) {
-        return fd;
-    }
-    if (fstat(fd, &st) == 0 && st.st_dev == state.device &&
-        st.st_ino == state.inode) {
-        if (fd >= MAX_FD) {
-            close(fd);
-            errno = EMFILE;
-            return -1;
-        }
-        ours[fd] = true;
-    } else if (fd < MAX_FD) {
-        ours[fd] = false;
-    }
-    return fd;
 }
 
 /* The file itself is never open for writing. */
@@ -210,10 +215,53 @@ int close(int fd)
 int dup(int fd)
 {
     NEXT(dup);
-    int copy = next_dup(fd);
-
-    return is_ours(fd) ? opened(copy) : copy;
+    return opened(next_dup(fd));
 }
+
+int dup2(int fd, int copy)
+{
+    NEXT(dup2);
+    return opened(next_dup2(fd, copy));
+}
+
+int dup3(int fd, int copy, int flags)
+{
+    NEXT(dup3);
+    return opened(next_dup3(fd, copy, flags));
+}
+
+#define FCNTL(name) \
+    int name(int fd, int command, ...) \
+    { \
+        va_list args; \
+        void *argument; \
+        int result; \
+        NEXT(name); \
+        va_start(args, command); \
+        argument = va_arg(args, void *); \
+        va_end(args); \
+        result = next_##name(fd, command, argument); \
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC \
+            ? opened(result) : result; \
+    }
+
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+/* The empty file is one hole; ours has none that we would tell of. */
+#define LSEEK(name, type) \
+    type name(int fd, type offset, int whence) \
+    { \
+        NEXT(name); \
+        if (is_ours(fd) && (whence == SEEK_DATA || whence == SEEK_HOLE)) { \
+            errno = EINVAL; \
+            return -1; \
+        } \
+        return next_##name(fd, offset, whence); \
+    }
+
+LSEEK(lseek, off_t)
+LSEEK(lseek64, off64_t)
 
 static ssize_t native_read(int fd, void *data, size_t bytes, off_t offset)
 {
@@ -465,6 +513,9 @@ REFUSE(ssize_t, readv, ENOSYS, (int fd, const struct iovec *iov, int count),
        (fd, iov, count))
 REFUSE(ssize_t, writev, ENOSYS, (int fd, const struct iovec *iov, int count),
        (fd, iov, count))
+REFUSE(ssize_t, copy_file_range, EXDEV,
+       (int fd, off64_t *from, int to_fd, off64_t *to, size_t bytes,
+        unsigned flags), (fd, from, to_fd, to, bytes, flags))
 REFUSE(int, fallocate, EOPNOTSUPP,
        (int fd, int mode, off_t offset, off_t bytes),
        (fd, mode, offset, bytes))
