@@ -19,6 +19,7 @@ void bf_head_reset(BfHead *head)
 {
     head->free_at = 0;
     head->track = 0;
+    head->cylinder = 0;
     head->end = 0;
     head->end_at = 0;
     head->reads_on = false;
@@ -93,15 +94,22 @@ bool bf_head_continues(const BfHead *head, uint64_t offset)
     return head->reads_on && offset == head->end;
 }
 
+/* Dividing takes time, and most numbers are small. */
+static int64_t modulo(int64_t number, int64_t turn)
+{
+    return number < turn ? number : number % turn;
+}
+
 /* How far tracks are turned against the first one, in ns of a turn. */
 static int64_t skew(const BfHead *head, const Place *place)
 {
     int64_t turn = head->turn_ns;
-    int64_t switches = (place->track - place->cylinder) % turn;
+    int64_t switches = modulo(place->track - place->cylinder, turn);
+    int64_t cylinders = modulo(place->cylinder, turn);
 
     /* A turn is at most 1 s: no overflow. */
-    return (switches * (head->switch_ns % turn) +
-            place->cylinder % turn * (head->settle_ns % turn)) % turn;
+    return modulo(switches * modulo(head->switch_ns, turn) +
+                  cylinders * modulo(head->settle_ns, turn), turn);
 }
 
 /* From @instant until @place comes by. */
@@ -109,7 +117,7 @@ static int64_t turn_until(const BfHead *head, int64_t instant,
                           const Place *place)
 {
     int64_t turn = head->turn_ns;
-    int64_t there = (skew(head, place) + place->along) % turn;
+    int64_t there = modulo(skew(head, place) + place->along, turn);
     int64_t here = instant % turn;
 
     return there >= here ? there - here : there - here + turn;
@@ -117,14 +125,12 @@ static int64_t turn_until(const BfHead *head, int64_t instant,
 
 static int64_t move_to(const BfHead *head, const Place *place)
 {
-    int64_t cylinder = head->track / head->tracks_per_cylinder;
-
     if (place->track == head->track) {
         return 0;
     }
-    return place->cylinder == cylinder
+    return place->cylinder == head->cylinder
         ? head->switch_ns
-        : bf_head_seek_ns(head, ABS(place->cylinder - cylinder));
+        : bf_head_seek_ns(head, ABS(place->cylinder - head->cylinder));
 }
 
 /* Reading or writing from one place to another, without a pause. */
@@ -138,24 +144,38 @@ static int64_t pass(const BfHead *head, const Place *from, const Place *to)
            (tracks - cylinders) * head->switch_ns;
 }
 
-/* Just behind a byte, which is not yet the next track where that begins. */
-static Place place_behind(const BfHead *head, uint64_t offset)
+/*
+ * Behind the last byte before @offset, which is not yet the next track
+ * where that begins.  @from is a place before, most likely on the track.
+ */
+static Place place_behind(const BfHead *head, const Place *from,
+                          uint64_t offset)
 {
-    Place place = place_of(head, offset - 1);
+    uint64_t along = offset - from->track * head->track_size;
+    Place place = *from;
 
-    place.along = (offset - place.track * head->track_size) *
-                  head->ns_per_byte;
+    if (along > (uint64_t)head->track_size) {
+        place = place_of(head, offset - 1);
+        along = offset - place.track * head->track_size;
+    }
+    place.along = along * head->ns_per_byte;
     return place;
+}
+
+static void rest_at(BfHead *head, const Place *place)
+{
+    head->track = place->track;
+    head->cylinder = place->cylinder;
 }
 
 static int64_t go_and_pass(BfHead *head, int64_t ready, uint64_t offset,
                            uint64_t end)
 {
     Place from = place_of(head, offset);
-    Place to = place_behind(head, end);
+    Place to = place_behind(head, &from, end);
     int64_t there = MAX(ready, head->free_at) + move_to(head, &from);
 
-    head->track = to.track;
+    rest_at(head, &to);
     return there + turn_until(head, there, &from) + pass(head, &from, &to);
 }
 
@@ -166,17 +186,20 @@ static int64_t go_and_pass(BfHead *head, int64_t ready, uint64_t offset,
  */
 static int64_t read_on(BfHead *head, int64_t ready, uint64_t end)
 {
-    uint64_t buffered = head->end + head->track_size;
-    Place from = place_behind(head, head->end);
-    Place full = place_behind(head, buffered);
-    Place to;
+    Place here = { .track = head->track, .cylinder = head->cylinder };
+    Place from = place_behind(head, &here, head->end);
+    Place to = place_behind(head, &here, end);
 
-    if (end > buffered && ready > head->end_at + pass(head, &from, &full)) {
-        head->track = full.track;
-        return go_and_pass(head, ready, buffered, end);
+    if (end > head->end + head->track_size) {
+        uint64_t buffered = head->end + head->track_size;
+        Place full = place_behind(head, &here, buffered);
+
+        if (ready > head->end_at + pass(head, &from, &full)) {
+            rest_at(head, &full);
+            return go_and_pass(head, ready, buffered, end);
+        }
     }
-    to = place_behind(head, end);
-    head->track = to.track;
+    rest_at(head, &to);
     return head->end_at + pass(head, &from, &to);
 }
 

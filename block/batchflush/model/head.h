@@ -39,6 +39,7 @@ typedef struct BfHead {
     /* Where it is. */
     int64_t free_at;            /* when it has served what it was given */
     int64_t track;
+    int64_t cylinder;
     uint64_t end;               /* behind the last byte that it served */
     int64_t end_at;             /* when that byte had passed */
     bool reads_on;              /* that was a read's */

@@ -9,31 +9,56 @@
 void bf_queue_init(BfQueue *queue, int64_t depth)
 {
     *queue = (BfQueue) {
-        .sorted = g_new(BfQueueEntry, depth),
         .depth = depth,
+        .requests = g_new(BfRequest *, depth),
+        .offsets = g_new(uint64_t, depth),
+        .order = g_new(uint16_t, depth),
     };
+    bf_queue_reset(queue);
 }
 
 void bf_queue_destroy(BfQueue *queue)
 {
-    g_free(queue->sorted);
-    queue->sorted = NULL;
+    g_free(queue->requests);
+    g_free(queue->offsets);
+    g_free(queue->order);
+    *queue = (BfQueue) { .depth = 0 };
 }
 
-/* The first entry at or above @offset. */
-static int64_t find(const BfQueue *queue, uint64_t offset)
+void bf_queue_reset(BfQueue *queue)
 {
+    queue->arrivals = (BfRequests) { NULL, NULL };
+    queue->outside = NULL;
+    queue->count = 0;
+    for (int64_t i = 0; i < queue->depth; i++) {
+        queue->order[i] = i;
+    }
+}
+
+static uint64_t offset_of(const BfQueue *queue, int64_t at)
+{
+    return queue->offsets[queue->order[at]];
+}
+
+static BfRequest *request_of(const BfQueue *queue, int64_t at)
+{
+    return queue->requests[queue->order[at]];
+}
+
+/*
+ * How many wait below @offset.  Halves without a branch, which would be
+ * guessed wrong every other time.
+ */
+static int64_t count_below(const BfQueue *queue, uint64_t offset)
+{
+    int64_t left = queue->count;
     int64_t low = 0;
-    int64_t high = queue->count;
 
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
+    while (left > 0) {
+        int64_t half = (left + 1) / 2;
 
-        if (queue->sorted[middle].offset < offset) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+        low += offset_of(queue, low + half - 1) < offset ? half : 0;
+        left -= half;
     }
     return low;
 }
@@ -41,25 +66,27 @@ static int64_t find(const BfQueue *queue, uint64_t offset)
 static void sort_in(BfQueue *queue, BfRequest *request)
 {
     /* Behind those that wait for the same place. */
-    int64_t at = find(queue, request->offset + 1);
-    BfQueueEntry *entry = &queue->sorted[at];
+    int64_t at = count_below(queue, request->offset + 1);
+    uint16_t *entry = &queue->order[at];
+    uint16_t slot = queue->order[queue->count];
 
     memmove(entry + 1, entry, (queue->count - at) * sizeof(*entry));
-    *entry = (BfQueueEntry) { request->offset, request };
+    *entry = slot;
+    queue->requests[slot] = request;
+    queue->offsets[slot] = request->offset;
     queue->count++;
 }
 
 static void sort_out(BfQueue *queue, const BfRequest *request)
 {
-    int64_t at = find(queue, request->offset);
-    BfQueueEntry *entry;
+    int64_t at = count_below(queue, request->offset);
+    uint16_t *entry = &queue->order[at];
+    uint16_t slot = *entry;
 
-    while (queue->sorted[at].request != request) {
-        at++;
-    }
-    entry = &queue->sorted[at];
+    g_assert(queue->requests[slot] == request);
     queue->count--;
     memmove(entry, entry + 1, (queue->count - at) * sizeof(*entry));
+    queue->order[queue->count] = slot;
 }
 
 void bf_queue_add(BfQueue *queue, BfRequest *request)
@@ -87,20 +114,18 @@ BfRequest *bf_queue_oldest(const BfQueue *queue)
     return queue->arrivals.first;
 }
 
-BfRequest *bf_queue_above(const BfQueue *queue, uint64_t offset)
+void bf_queue_neighbours(const BfQueue *queue, uint64_t offset,
+                         BfRequest **above, BfRequest **below)
 {
-    int64_t at = find(queue, offset);
+    int64_t at = count_below(queue, offset);
 
-    return at < queue->count ? queue->sorted[at].request : NULL;
-}
-
-BfRequest *bf_queue_below(const BfQueue *queue, uint64_t offset)
-{
-    int64_t at = find(queue, offset);
-
-    if (at == 0) {
-        return NULL;
+    *above = at < queue->count ? request_of(queue, at) : NULL;
+    *below = NULL;
+    if (at > 0) {
+        offset = offset_of(queue, --at);
+        if (at > 0 && offset_of(queue, at - 1) == offset) {
+            at = count_below(queue, offset);
+        }
+        *below = request_of(queue, at);
     }
-    /* Of those that wait for one place the first. */
-    return queue->sorted[find(queue, queue->sorted[at - 1].offset)].request;
 }

@@ -12,32 +12,37 @@
 
 #include "request.h"
 
-typedef struct BfQueueEntry {
-    uint64_t offset;
-    BfRequest *request;
-} BfQueueEntry;
-
 typedef struct BfQueue {
     BfRequests arrivals;        /* all */
     BfRequest *outside;         /* first of them that is not sorted */
-    BfQueueEntry *sorted;       /* by offset, then arrival */
     int64_t count;              /* of those sorted */
     int64_t depth;              /* as many as that at most */
+    BfRequest **requests;       /* by slot, as the next one */
+    uint64_t *offsets;
+    uint16_t *order;            /* slots by offset, then arrival, */
+                                /* and behind @count those that are free */
 } BfQueue;
 
+/* @depth: at most 65536. */
 void bf_queue_init(BfQueue *queue, int64_t depth);
 void bf_queue_destroy(BfQueue *queue);
 
+/* Forget all of them. */
+void bf_queue_reset(BfQueue *queue);
+
 void bf_queue_add(BfQueue *queue, BfRequest *request);
 
-/* Remove one that bf_queue_above() or _below() or _oldest() told. */
+/* Remove one that bf_queue_oldest() or _neighbours() told. */
 void bf_queue_remove(BfQueue *queue, BfRequest *request);
 
 /* The one that has waited longest, or NULL. */
 BfRequest *bf_queue_oldest(const BfQueue *queue);
 
-/* The next ones at or above a place, and below it, or NULL. */
-BfRequest *bf_queue_above(const BfQueue *queue, uint64_t offset);
-BfRequest *bf_queue_below(const BfQueue *queue, uint64_t offset);
+/*
+ * The next ones at or above a place, and below it, or NULL; of several
+ * that wait for one place the first.
+ */
+void bf_queue_neighbours(const BfQueue *queue, uint64_t offset,
+                         BfRequest **above, BfRequest **below);
 
 #endif

@@ -6,6 +6,9 @@
 
 #include "service.h"
 
+#define SECOND_NS UINT64_C(1000000000)
+#define GIB       (UINT64_C(1) << 30)
+
 void bf_service_init(BfService *service, const BfParams *params,
                      uint64_t length)
 {
@@ -58,10 +61,10 @@ void bf_service_reset(BfService *service)
         .random = before.random,
         .lane_free_at = before.lane_free_at,
         .head = before.head,
-        .queue = { .sorted = before.queue.sorted,
-                   .depth = before.queue.depth },
+        .queue = before.queue,
         .decision_at = BF_NEVER,
     };
+    bf_queue_reset(&service->queue);
 }
 
 /* --- one request ------------------------------------------------------ */
@@ -89,9 +92,14 @@ static void replace_first(int64_t *heap, int64_t count, int64_t instant)
     heap[hole] = instant;
 }
 
-static int64_t transfer_ns(int64_t bandwidth, uint64_t bytes)
+static int64_t transfer_ns(uint64_t bandwidth, uint64_t bytes)
 {
-    return bandwidth ? (unsigned __int128)bytes * 1000000000 / bandwidth : 0;
+    if (bandwidth == 0) {
+        return 0;
+    }
+    /* Dividing 128 bits takes several times as long. */
+    return bytes < GIB ? bytes * SECOND_NS / bandwidth
+                       : (unsigned __int128)bytes * SECOND_NS / bandwidth;
 }
 
 /*
@@ -358,38 +366,37 @@ static void decide_for(BfService *service, BfRequest *request, int64_t done)
     bf_requests_append(&service->decided, request);
 }
 
-static int64_t distance(const BfHead *head, uint64_t offset)
+static int64_t distance(const BfHead *head, int64_t cylinder)
 {
-    int64_t here = head->track / head->tracks_per_cylinder;
-
-    return ABS(bf_head_cylinder(head, offset) - here);
+    return ABS(cylinder - head->cylinder);
 }
 
 static BfRequest *nearest(const BfService *service)
 {
     const BfHead *head = &service->head;
-    BfRequest *above = bf_queue_above(&service->queue, head->end);
-    BfRequest *below = bf_queue_below(&service->queue, head->end);
+    BfRequest *above, *below;
 
+    bf_queue_neighbours(&service->queue, head->end, &above, &below);
     if (!above || !below) {
         return above ?: below;
     }
-    return distance(head, below->offset) < distance(head, above->offset)
+    return distance(head, below->cylinder) < distance(head, above->cylinder)
         ? below : above;
 }
 
 /* Where the first destage goes on. */
-static uint64_t destage_offset(BfService *service)
+static int64_t destage_cylinder(BfService *service)
 {
     BfRequest *destage = service->destages.first;
 
     if (!destage->runs_left) {
         board(&service->head, destage);
     }
-    return run_of(destage, destage->next_run).offset;
+    return bf_head_cylinder(&service->head,
+                            run_of(destage, destage->next_run).offset);
 }
 
-/* Whether @age is that of a request that has to go first. */
+/* Whether what has waited @since then has to go first. */
 static bool overdue(const BfService *service, int64_t since, int64_t now)
 {
     return now - since >= service->params->queue_deadline_ns;
@@ -399,8 +406,9 @@ static bool overdue(const BfService *service, int64_t since, int64_t now)
 static BfRequest *continuing(const BfService *service)
 {
     const BfHead *head = &service->head;
-    BfRequest *request = bf_queue_above(&service->queue, head->end);
+    BfRequest *request, *below;
 
+    bf_queue_neighbours(&service->queue, head->end, &request, &below);
     return request && request->op == BF_OP_READ &&
            bf_head_continues(head, request->offset) ? request : NULL;
 }
@@ -451,8 +459,8 @@ static bool destage_first(BfService *service, const BfRequest *request,
         }
         break;
     }
-    return distance(head, destage_offset(service)) <
-           distance(head, request->offset);
+    return distance(head, destage_cylinder(service)) <
+           distance(head, request->cylinder);
 }
 
 static void serve_destage(BfService *service)
@@ -609,6 +617,8 @@ static void accept(BfService *service, BfRequest *request, int64_t now)
     } else {
         arrive(service, request, start);
         if (request->op != BF_OP_DESTAGE) {
+            request->cylinder = bf_head_cylinder(&service->head,
+                                                 request->offset);
             bf_queue_add(&service->queue, request);
             return;
         }
