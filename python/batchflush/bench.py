@@ -20,7 +20,15 @@ from batchflush.errors import UsageError
 NAME = "bench"
 HELP = "measure speed and size, against limits"
 
-BENCHMARKS = ("passthrough", "cache_scaling", "model", "waiters", "coalesce", "coalesce-guest", "watermarks")
+BENCHMARKS = (
+    "passthrough",
+    "cache_scaling",
+    "model",
+    "waiters",
+    "coalesce",
+    "coalesce-guest",
+    "watermarks",
+)
 
 RESULTS = paths.BENCH / "results.json"
 
