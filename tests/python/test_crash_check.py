@@ -23,9 +23,11 @@ MIB = 1 << 20
 
 
 def whole_image(path: Path, data: bytes) -> Image:
-    """An image whose one state, position 2, is this data."""
-    maker = Maker(sectors=len(data) // 512)
-    maker.done(maker.write(0, data))
+    """An image whose last state is this data, half of it in the base, half in the overlay."""
+    maker, half = Maker(sectors=len(data) // 512), len(data) // 2
+    maker.done(maker.write(0, data[:half]))
+    maker.done(maker.flush())
+    maker.done(maker.write(half // 512, data[half:]))
     log = Log(maker.save(path))
     history = read(log)
     image = Image(log, history, 4096)
@@ -67,7 +69,7 @@ def test_what_a_program_writes_is_in_the_overlay_only(random_image: tuple[Image,
 import os
 file = os.open("{image.path}", os.O_RDWR)
 os.pwrite(file, b"x" * 100, 5000)
-os.lseek(file, 20000, os.SEEK_SET)
+os.lseek(file, 40000, os.SEEK_SET)
 os.write(file, b"y" * 9000)
 assert os.pread(file, 100, 5000) == b"x" * 100
 try:
@@ -78,12 +80,13 @@ except OSError:
     code, said = overlay.run(image, ["/usr/bin/python3", "-c", script])
     assert (code, said.strip()) == (0, "refused beyond the end")
     changed = bytearray(data)
-    changed[5000:5100], changed[20000:29000] = b"x" * 100, b"y" * 9000
+    changed[5000:5100], changed[40000:49000] = b"x" * 100, b"y" * 9000
     assert image.read(0, image.size) == changed
     # Without the view, and in the base, there is nothing of it.
     assert image.path.read_bytes() == bytes(len(data))
     image.show([])
-    assert image.read(0, image.size) == bytes(len(data))
+    half = len(data) // 2
+    assert image.read(0, image.size) == data[:half] + bytes(half)
 
 
 def made_ext4(folder: Path) -> bytes:
