@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from batchflush import build, paths, processes, progress
+from batchflush import build, docs, iotests, paths, processes, progress, qemu_qtests
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "check"
@@ -113,14 +113,51 @@ def _style() -> list[Result]:
     return results
 
 
+def _docs() -> list[Result]:
+    """The pages, of which Sphinx says a warning where something is wrong."""
+    try:
+        docs.html()
+    except BatchflushError as error:
+        return [Result("docs", FAILED, error.message)]
+    return [Result("docs", PASSED)]
+
+
+def _iotests() -> list[Result]:
+    """QEMU's own iotests, with our node under them."""
+    build.qemu()
+    verdicts, seconds = iotests.run_all(paths.CHECK / "iotests")
+    results = {
+        mode: [Result(f"{test} ({mode})", v.kind, v.detail) for test, v in tests.items()]
+        for mode, tests in verdicts.items()
+    }
+    progress.console.print(_table("mode", results, seconds))
+    return [result for tests in results.values() for result in tests]
+
+
+def _qemu_qtests() -> list[Result]:
+    """QEMU's own qtests of the front ends, with our node as the drive."""
+    build.qemu((*build.PROGRAMS, qemu_qtests.PROGRAM))
+    results = [
+        Result(f"{test} ({mode})", FAILED if wrong else PASSED, wrong)
+        for test, mode, wrong in qemu_qtests.run_all(paths.CHECK / "qemu-qtests")
+    ]
+    return results or [Result("no such test in QEMU", FAILED)]
+
+
 # The quick ones first.
 SUITES: dict[str, Callable[[], list[Result]]] = {
     "style": _style,
     "python": _python,
+    "docs": _docs,
     "unit": _unit,
     "qtest": _qtest,
     "driver": _driver,
     "guest": _guest,
+}
+# Only by name: they take long, and tell less about an edit.
+LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
+    "qemu-qtests": _qemu_qtests,
+    "iotests": _iotests,
 }
 
 
@@ -208,7 +245,7 @@ def _aborted(what: str, code: int, log: Path) -> Result:
 
 def _run_suite(name: str) -> list[Result]:
     try:
-        return SUITES[name]()
+        return {**SUITES, **LONG_SUITES}[name]()
     except BatchflushError as error:
         return [
             Result(f"{name}: set-up", FAILED, "\n".join(filter(None, (error.message, error.hint))))
@@ -228,24 +265,30 @@ def _report(results: dict[str, list[Result]], seconds: dict[str, float]) -> None
             elif test.outcome == SKIPPED:
                 reason = test.detail or "no reason given"
                 progress.console.print(f"skipped {name}: {escape(test.name)}: {escape(reason)}")
-    table = Table("suite", *(PASSED, FAILED, SKIPPED), "time")
+    progress.console.print(_table("suite", results, seconds))
+
+
+def _table(title: str, results: dict[str, list[Result]], seconds: dict[str, float]) -> Table:
+    table = Table(title, *(PASSED, FAILED, SKIPPED), "time")
     for name, tests in results.items():
         counts = (str(_count(tests, outcome)) for outcome in (PASSED, FAILED, SKIPPED))
         table.add_row(name, *counts, progress.duration(seconds[name]))
-    progress.console.print(table)
+    return table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "suites", metavar="SUITE", nargs="*",
-        help=f"which tests to run (default: all): {', '.join(SUITES)}",
+        help=f"which tests to run (default: all of {', '.join(SUITES)}); "
+        f"longer ones, only by name: {', '.join(LONG_SUITES)}",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     for name in args.suites:
-        if name not in SUITES:
-            raise UsageError(f"there is no suite {name!r}; the suites are {', '.join(SUITES)}")
+        known = (*SUITES, *LONG_SUITES)
+        if name not in known:
+            raise UsageError(f"there is no suite {name!r}; the suites are {', '.join(known)}")
     results, seconds = {}, {}
     for name in args.suites or SUITES:
         timer = progress.Timer()
