@@ -32,7 +32,7 @@ enum batchflush_commit_wait {
 };
 
 extern int batchflush_commit_wait;
-/* ext4's fsync goes through one sync handle, as ext3's did. */
+/* ext4's fsync starts its data and goes through one sync handle, as ext3's did. */
 extern bool batchflush_fsync_handle;
 /* jbd2 reclaims space when less than this share of the log is free; 0: never. */
 extern unsigned int batchflush_reclaim_percent;

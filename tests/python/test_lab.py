@@ -2,13 +2,14 @@
 """The laboratory's pure parts: experiments, cells, results."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from batchflush import paths
+from batchflush import cli, paths
 from batchflush.errors import UsageError
-from batchflush.lab import experiment, kernels, results, workloads
+from batchflush.lab import diff, experiment, kernels, posting, results, workloads
 
 SMALL = """
 title = "small"
@@ -176,3 +177,104 @@ def test_a_file_of_another_kind_or_version_is_refused(
     path.write_text(json.dumps(first) + "\n")
     with pytest.raises(UsageError, match=said):
         results.File.read(path)
+
+
+# --- differences --------------------------------------------------------------------------
+
+
+def cells_of(kernel: str, values: list[float], better: str = "more") -> list[results.Record]:
+    return [
+        record(f"{kernel}{n}")
+        | {"kernel": kernel, "repetition": n, "shape": "exact", "threads": 2}
+        | {"figures": {"rate": {"value": value, "unit": "1/s", "better": better}}}
+        for n, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "better", "verdict"),
+    [
+        ([100, 101, 99], [90, 91, 89], "more", "regression"),
+        ([100, 101, 99], [110, 111, 109], "more", "gain"),
+        ([100, 101, 99], [110, 111, 109], "less", "regression"),
+        # A change beyond the bound, but of which the interval is not.
+        ([100, 130, 70], [90, 120, 60], "more", ""),
+        ([100, 101, 99], [97, 98, 96], "more", ""),
+        # Measured once: as a cell of this shape repeats.
+        ([100], [94.5], "more", ""),
+        ([100], [93], "more", "regression"),
+    ],
+)
+def test_a_regression_is_one_of_which_the_whole_interval_is_beyond_the_bound(
+    old: list[float], new: list[float], better: str, verdict: str
+) -> None:
+    [change] = diff.changes(cells_of("a", old, better), cells_of("b", new, better), ["threads"])
+    assert change.low <= change.ratio <= change.high
+    assert change.regression(0.05) == (verdict == "regression")
+    assert change.gain(0.05) == (verdict == "gain")
+
+
+def test_the_interval_is_that_of_welch() -> None:
+    # Equal variances and sizes: 4 degrees of freedom, t = 2.776.
+    old, new = [math.exp(v) for v in (0, 1, 2)], [math.exp(v) for v in (1, 2, 3)]
+    ratio, low, high = diff.interval(old, new, "exact")
+    assert math.log(ratio) == pytest.approx(1)
+    half = 2.776 * math.sqrt(2 / 3)
+    assert (math.log(low), math.log(high)) == pytest.approx((1 - half, 1 + half))
+
+
+def diff_of(*arguments: str) -> int:
+    args = cli.parse(["lab", "diff", *arguments])
+    return args.run(args)
+
+
+def test_diff_fails_on_a_regression_and_on_a_cell_that_failed(tmp_path: Path) -> None:
+    files = {}
+    for name, records in {
+        "old": cells_of("k", [100]),
+        "same": cells_of("k", [100.5]),
+        "worse": cells_of("k", [80]),
+        "failed": [cells_of("k", [100])[0] | {"status": "failed"}],
+        "other": cells_of("l", [100]),
+    }.items():
+        file = results.File(tmp_path / f"{name}.jsonl")
+        file.begin()
+        for one in records:
+            file.add(one)
+        files[name] = str(file.path)
+    assert diff_of(files["old"], files["same"]) == 0
+    assert diff_of(files["old"], files["worse"]) == 1
+    assert diff_of(files["old"], files["worse"], "--bound", "25") == 0
+    assert diff_of(files["old"], files["failed"]) == 1
+    with pytest.raises(UsageError, match="no measured cell in common"):
+        diff_of(files["old"], files["other"])
+    with pytest.raises(UsageError, match="has no kernel x; it has k"):
+        diff_of(files["old"], "--kernels", "k", "x")
+
+
+# --- the published table ------------------------------------------------------------------
+
+
+def published(change: float = 1.0, rule: str = "") -> list[posting.Compared]:
+    """As published, but for one rule by a factor."""
+    return [
+        posting.Compared(profile, name, threads, value, value * (change if name == rule else 1))
+        for profile, rules in posting.PUBLISHED.items()
+        for name, values in rules.items()
+        for threads, value in zip(posting.THREADS, values, strict=True)
+    ]
+
+
+def test_scores_of_the_published_table_itself_are_perfect() -> None:
+    found = posting.scores(published())
+    assert found["holdout_log_error_percent"] == found["ramdisk_log_error_percent"] == 0
+    assert found["sign_agreement"] == found["sign_agreement_above_5_percent"] == 1
+    assert sum(cell["held_out"] for cell in found["cells"]) == 10
+
+
+def test_scores_tell_errors_and_wrong_winners() -> None:
+    found = posting.scores(published(math.exp(-0.2), "adaptive"))
+    # Of ten cells held out half have that rule.
+    assert found["holdout_log_error_percent"] == found["fit_log_error_percent"] == 10
+    # Adaptive loses now wherever it won by less than exp(0.2): 7 of 11 pairs.
+    assert found["sign_agreement"] == pytest.approx(4 / 11, abs=1e-4)

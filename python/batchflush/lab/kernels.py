@@ -37,7 +37,7 @@ SOURCE_SUITES = {"linux-source-6.1": "bookworm"}
 DEFAULT_SOURCE = "linux-source-6.1"
 HZ = (100, 250, 1000)
 DEFAULT_HZ = 250
-# What a build of this configuration compiles, for the estimate of the first one.
+# Lines of a whole build of this configuration, for its estimate.
 USUAL_STEPS = 1350
 
 # In a source tree that is complete.
@@ -202,27 +202,28 @@ def _make(tree: Path, source: str, hz: int) -> Path:
             f"configuring {source}",
         )
         _check_configuration(made, configuration)
-    log = objects / "build.log"
-    steps_file = objects / "steps"
-    total = int(steps_file.read_text()) if steps_file.exists() else USUAL_STEPS
+    bzimage = objects / "arch/x86/boot/bzImage"
+    # How much is left of one that was begun before, make does not say.
+    first = not (objects / "kernel/fork.o").exists()
     steps = 0
     with progress.step(f"Building {source}, HZ={hz}") as step:
 
         def show(line: str) -> None:
             nonlocal steps
-            if re.match(r"  (CC|AS|AR|LD|HOSTCC) ", line):
+            match = re.match(r"  (?:CC|AS|AR|LD|HOSTCC) +(.*)", line)
+            if match and first:
                 steps += 1
-                step.update(min(steps, total), total, line.split()[-1])
+                step.update(min(steps, USUAL_STEPS), USUAL_STEPS, match[1])
+            elif match:
+                step.say(match[1])
 
         processes.run_logged(
             [*make, f"-j{cluster.cores()}", "bzImage"],
-            log,
+            objects / "build.log",
             f"building {source}",
             on_line=show,
         )
-    if not steps_file.exists():
-        steps_file.write_text(str(steps))
-    return objects / "arch/x86/boot/bzImage"
+    return bzimage
 
 
 def _check_configuration(made: Path, wanted: str) -> None:
