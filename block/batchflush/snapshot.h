@@ -26,6 +26,8 @@ typedef struct BatchflushSnapshot {
     uint64_t stalls;
     uint64_t stall_ns;
     uint64_t power_cuts;
+    uint32_t battery;               /* 0: none, else 1 + BfBattery */
+    int64_t hold_up_ns;             /* 0: for any time */
 } BatchflushSnapshot;
 
 /* Returns false if @bs is not a batchflush node. */

@@ -100,6 +100,9 @@ bool batchflush_snapshot(BlockDriverState *bs, BatchflushSnapshot *snapshot)
         .stalls = s->stalls,
         .stall_ns = s->stall_ns,
         .power_cuts = s->controller->power.epoch,
+        .battery = s->params.write_cache == BF_CACHE_BATTERY
+            ? 1 + s->controller->power.battery : 0,
+        .hold_up_ns = s->params.battery_hold_up_ns,
     };
     return true;
 }

@@ -3,8 +3,9 @@
  * The batchflush control device
  *
  * A PCI function through which a guest reads what its emulated disks
- * know about themselves; docs/specs/batchflush-control.rst.  It knows
- * the nodes by name only and keeps nothing of them in use.
+ * know about themselves, and cuts their power;
+ * docs/specs/batchflush-control.rst.  It knows the nodes by name only
+ * and keeps nothing of them in use.
  */
 
 #include "qemu/osdep.h"
@@ -19,6 +20,7 @@
 
 #include "block/batchflush/compat.h"
 #include "block/batchflush/snapshot.h"
+#include "doorbell.h"
 #include "latch.h"
 #include "trace.h"
 
@@ -41,6 +43,7 @@ struct BatchflushControl {
 
     uint64_t selector;
     BatchflushLatch latch;
+    BatchflushDoorbell doorbell;
 };
 
 static void select_disk(BatchflushControl *s, uint64_t selector)
@@ -64,6 +67,8 @@ static uint64_t register_value(const BatchflushControl *s, hwaddr offset)
         return s->latch.slowest_ns;
     case BFC_DISK ... BFC_DISK_END - 1:
         return s->latch.disk[(offset - BFC_DISK) / sizeof(uint64_t)];
+    case BFC_DOORBELL ... BFC_DOORBELL_END - 1:
+        return batchflush_doorbell_read(&s->doorbell, offset);
     default:
         return 0;
     }
@@ -79,12 +84,23 @@ static uint64_t control_read(void *opaque, hwaddr addr, unsigned size)
     return value;
 }
 
+static const char *selected_name(const BatchflushControl *s)
+{
+    return s->selector < s->disks ? s->names[s->selector] : NULL;
+}
+
 static void control_write(void *opaque, hwaddr addr, uint64_t value,
                           unsigned size)
 {
+    BatchflushControl *s = opaque;
+
     trace_batchflush_control_write(addr, value, size);
     if (addr == BFC_SELECTOR) {
-        select_disk(opaque, value);
+        select_disk(s, value);
+        return;
+    }
+    if (batchflush_doorbell_write(&s->doorbell, addr, value, size,
+                                  selected_name(s))) {
         return;
     }
     qemu_log_mask(LOG_GUEST_ERROR, "batchflush-control: 0x%" PRIx64
@@ -160,7 +176,10 @@ static void control_exit(PCIDevice *pci)
 
 static void control_reset_hold(Object *obj, ResetType type)
 {
-    select_disk(BATCHFLUSH_CONTROL(obj), 0);
+    BatchflushControl *s = BATCHFLUSH_CONTROL(obj);
+
+    select_disk(s, 0);
+    batchflush_doorbell_reset(&s->doorbell);
 }
 
 /*
@@ -169,7 +188,7 @@ static void control_reset_hold(Object *obj, ResetType type)
  */
 static const VMStateDescription control_vmstate = {
     .name = TYPE_BATCHFLUSH_CONTROL,
-    .version_id = 1,
+    .version_id = 2,
     .minimum_version_id = 1,
     .fields = (const VMStateField[]) {
         VMSTATE_PCI_DEVICE(parent, BatchflushControl),
@@ -178,6 +197,11 @@ static const VMStateDescription control_vmstate = {
         VMSTATE_UINT64(selector, BatchflushControl),
         VMSTATE_UINT64(latch.slowest_ns, BatchflushControl),
         VMSTATE_UINT64_ARRAY(latch.disk, BatchflushControl, BFC_DISK_WORDS),
+        VMSTATE_UINT64_V(doorbell.policy, BatchflushControl, 2),
+        VMSTATE_UINT64_V(doorbell.seed, BatchflushControl, 2),
+        VMSTATE_UINT64_V(doorbell.guest, BatchflushControl, 2),
+        VMSTATE_UINT64_V(doorbell.scope, BatchflushControl, 2),
+        VMSTATE_UINT64_V(doorbell.result, BatchflushControl, 2),
         VMSTATE_END_OF_LIST()
     }
 };

@@ -61,6 +61,8 @@ static void put_snapshot(BatchflushLatch *latch, const BatchflushSnapshot *s)
     put(latch, BFC_STALLS, s->stalls);
     put(latch, BFC_STALL_NS, s->stall_ns);
     put(latch, BFC_POWER_CUTS, s->power_cuts);
+    put(latch, BFC_BATTERY, s->battery);
+    put(latch, BFC_HOLD_UP_NS, s->hold_up_ns);
 }
 
 static BfcStatus put_disk(BatchflushLatch *latch, const char *name)

@@ -37,17 +37,43 @@
 #define BFC_POWER_CUTS          0x178
 #define BFC_NODE_NAME           0x180
 #define BFC_NODE_NAME_SIZE      0x020
+#define BFC_BATTERY             0x1a0
+#define BFC_HOLD_UP_NS          0x1a8
 #define BFC_DISK_END            0x200
 
-/* 0x200 to 0x2ff are kept for a power doorbell. */
+/* The doorbell */
+#define BFC_DOORBELL            0x200
+#define BFC_CUT_POLICY          0x200
+#define BFC_CUT_SEED            0x208
+#define BFC_CUT_GUEST           0x210
+#define BFC_CUT_SCOPE           0x218
+#define BFC_CUT                 0x220
+#define BFC_RESTORE             0x228
+#define BFC_CUT_RESULT          0x230
+#define BFC_DOORBELL_END        0x300
 
 #define BFC_MAGIC_VALUE         0x6c7274632d6c6662ull   /* "bfl-ctrl" */
-#define BFC_VERSION_VALUE       1
+#define BFC_VERSION_VALUE       2
+
+#define BFC_POLICY_OF_NODE      UINT64_MAX
+#define BFC_SEED_DRAWN          UINT64_MAX
 
 typedef enum BfcStatus {
     BFC_STATUS_NONE,            /* the selector is no disk's number */
     BFC_STATUS_PRESENT,
     BFC_STATUS_GONE,            /* its node has been deleted */
 } BfcStatus;
+
+typedef enum BfcScope {
+    BFC_SCOPE_ALL,              /* all batchflush nodes of the machine */
+    BFC_SCOPE_SELECTED,         /* the selected disk's controller */
+    BFC_SCOPE__MAX,
+} BfcScope;
+
+typedef enum BfcResult {
+    BFC_RESULT_NONE,            /* nobody has rung since the reset */
+    BFC_RESULT_DONE,
+    BFC_RESULT_REFUSED,
+} BfcResult;
 
 #endif

@@ -43,8 +43,19 @@
 #define CACHE_BYTES     0x148
 #define POWER_CUTS      0x178
 #define NODE_NAME       0x180
+#define BATTERY         0x1a0
+#define HOLD_UP_NS      0x1a8
+#define CUT_POLICY      0x200
+#define CUT_SEED        0x208
+#define CUT_GUEST       0x210
+#define CUT_SCOPE       0x218
+#define CUT             0x220
+#define RESTORE         0x228
+#define CUT_RESULT      0x230
 
 enum { STATUS_NONE, STATUS_PRESENT, STATUS_GONE };
+enum { GUEST_RESET, GUEST_PAUSE, GUEST_RUN };
+enum { RESULT_NONE, RESULT_DONE, RESULT_REFUSED };
 
 /*
  * A machine with two batchflush nodes behind the control device.  The
@@ -254,7 +265,7 @@ static void test_identity(void)
     g_assert_cmphex(qpci_config_readw(m.control, PCI_CLASS_DEVICE), ==,
                     0x0880);
     g_assert_cmphex(get(&m, MAGIC), ==, 0x6c7274632d6c6662);
-    g_assert_cmpuint(get(&m, VERSION), ==, 1);
+    g_assert_cmpuint(get(&m, VERSION), ==, 2);
     g_assert_cmpuint(get(&m, DISKS), ==, 2);
     machine_end(&m);
 }
@@ -343,6 +354,147 @@ static void test_options(void)
     g_assert_cmpuint(get(&m, CACHE_BYTES), ==, 64 * 1024 * 1024);
     g_assert_cmpuint(get(&m, POWER_OFF), ==, 0);
     assert_name(&m, "slow");
+    machine_end(&m);
+}
+
+static void set(Machine *m, uint64_t offset, uint64_t value)
+{
+    qpci_io_writeq(m->control, m->bar, offset, value);
+}
+
+static bool is_off(Machine *m, uint64_t disk)
+{
+    choose(m, disk);
+    return get(m, POWER_OFF);
+}
+
+/* The event of a cut by the guest; its seed and policy are the guest's. */
+static void assert_cut_event(Machine *m, const char *guest, int nodes)
+{
+    g_autoptr(QDict) event = qtest_qmp_eventwait_ref(m->qts,
+                                                     "BATCHFLUSH_POWER_CUT");
+    QDict *data = qdict_get_qdict(event, "data");
+
+    g_assert_cmpstr(qdict_get_str(data, "guest"), ==, guest);
+    g_assert_cmpstr(qdict_get_str(data, "policy"), ==, "subset");
+    g_assert_cmpint(qdict_get_int(data, "seed"), ==, 0x123456789abcdef);
+    g_assert_cmpuint(qlist_size(qdict_get_qlist(data, "nodes")), ==, nodes);
+}
+
+/* A guest cuts the power of all its disks with one write, and runs on. */
+static void test_doorbell(void)
+{
+    Machine m = {};
+
+    machine_start(&m, "");
+    g_assert_cmphex(get(&m, CUT_POLICY), ==, UINT64_MAX);
+    g_assert_cmphex(get(&m, CUT_SEED), ==, UINT64_MAX);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_NONE);
+    set(&m, CUT_POLICY, 2);
+    /* A register may be written in halves; the bell rings once. */
+    qpci_io_writel(m.control, m.bar, CUT_SEED, 0x89abcdef);
+    qpci_io_writel(m.control, m.bar, CUT_SEED + 4, 0x1234567);
+    set(&m, CUT_GUEST, GUEST_RUN);
+    set(&m, CUT, 1);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_DONE);
+    assert_cut_event(&m, "run", 2);
+    g_assert_true(is_off(&m, 0) && is_off(&m, 1));
+
+    set(&m, CUT, 1);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_REFUSED);
+    set(&m, RESTORE, 1);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_DONE);
+    g_assert_false(is_off(&m, 0) || is_off(&m, 1));
+    set(&m, RESTORE, 1);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_REFUSED);
+    machine_end(&m);
+}
+
+static void test_doorbell_of_one_disk(void)
+{
+    Machine m = {};
+
+    machine_start(&m, "");
+    set(&m, CUT_POLICY, 2);
+    set(&m, CUT_SEED, 0x123456789abcdef);
+    set(&m, CUT_GUEST, GUEST_RUN);
+    set(&m, CUT_SCOPE, 1);
+    choose(&m, 1);
+    set(&m, CUT, 1);
+    assert_cut_event(&m, "run", 1);
+    g_assert_true(is_off(&m, 1));
+    g_assert_false(is_off(&m, 0));
+    choose(&m, 2);
+    set(&m, RESTORE, 1);
+    g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_REFUSED);
+    choose(&m, 1);
+    set(&m, RESTORE, 1);
+    g_assert_false(is_off(&m, 1));
+    machine_end(&m);
+}
+
+/* The reset that follows restores the power for the boot. */
+static void test_doorbell_resets(void)
+{
+    Machine m = {};
+
+    machine_start(&m, "");
+    set(&m, CUT_POLICY, 2);
+    set(&m, CUT_SEED, 0x123456789abcdef);
+    set(&m, CUT, 1);
+    assert_cut_event(&m, "reset", 2);
+    qtest_qmp_eventwait(m.qts, "RESET");
+    g_free(m.control);
+    qpci_device_enable((m.control = qpci_device_find(
+        m.bus, QPCI_DEVFN(CONTROL_SLOT, 0))));
+    m.bar = qpci_iomap(m.control, 0, NULL);
+    g_assert_false(is_off(&m, 0) || is_off(&m, 1));
+    g_assert_cmpuint(get(&m, POWER_CUTS), ==, 1);
+    g_assert_cmphex(get(&m, CUT_POLICY), ==, UINT64_MAX);
+    machine_end(&m);
+}
+
+static void test_doorbell_refuses(void)
+{
+    const struct {
+        uint64_t offset, value;
+    } bad[] = {
+        { CUT_POLICY, 4 },
+        { CUT_GUEST, 3 },
+        { CUT_SCOPE, 2 },
+        { CUT_SEED, 1ull << 63 },
+    };
+    Machine m = {};
+
+    machine_start(&m, "");
+    for (int i = 0; i < ARRAY_SIZE(bad); i++) {
+        uint64_t before = get(&m, bad[i].offset);
+
+        set(&m, bad[i].offset, bad[i].value);
+        set(&m, CUT, 1);
+        g_assert_cmpuint(get(&m, CUT_RESULT), ==, RESULT_REFUSED);
+        g_assert_false(is_off(&m, 0) || is_off(&m, 1));
+        set(&m, bad[i].offset, before);
+    }
+    machine_end(&m);
+}
+
+static void test_battery_register(void)
+{
+    Machine m = {};
+
+    machine_start(&m, "");
+    choose(&m, 0);
+    g_assert_cmpuint(get(&m, BATTERY), ==, 0);
+    choose(&m, 1);
+    g_assert_cmpuint(get(&m, BATTERY), ==, 1);
+    g_assert_cmpuint(get(&m, HOLD_UP_NS), ==, 0);
+    qtest_qmp_assert_success(m.qts, "{'execute': 'batchflush-battery', "
+                             "'arguments': {'node-name': 'slow', "
+                             "'state': 'learning', 'hold-up-ns': 77}}");
+    choose(&m, 1);
+    g_assert_cmpuint(get(&m, BATTERY), ==, 2);
+    g_assert_cmpuint(get(&m, HOLD_UP_NS), ==, 77);
     machine_end(&m);
 }
 
@@ -444,12 +596,18 @@ static int lines_with(const char *file, const char *text)
     return count;
 }
 
+static bool is_writable(uint64_t offset)
+{
+    return offset == SELECTOR || (offset >= CUT_POLICY && offset <= RESTORE);
+}
+
 /* Whatever is written elsewhere changes nothing and is logged. */
 static void test_read_only(void)
 {
     g_autofree char *log = NULL;
     g_autofree char *more = NULL;
     uint64_t before[0x1000 / 8];
+    int writable = 0;
     Machine m = {};
     int file = g_file_open_tmp("batchflush-control-XXXXXX", &log, NULL);
 
@@ -463,7 +621,9 @@ static void test_read_only(void)
     g_assert_cmpint(lines_with(log, "batchflush-control"), ==, 0);
 
     for (int i = 0; i < ARRAY_SIZE(before); i++) {
-        if (i * 8 != SELECTOR) {
+        if (is_writable(i * 8)) {
+            writable++;
+        } else {
             qpci_io_writeq(m.control, m.bar, i * 8, ~before[i]);
         }
     }
@@ -473,7 +633,7 @@ static void test_read_only(void)
         g_assert_cmphex(get(&m, i * 8), ==, before[i]);
     }
     g_assert_cmpint(lines_with(log, "batchflush-control"), ==,
-                    ARRAY_SIZE(before));
+                    ARRAY_SIZE(before) - writable + 1);
     machine_end(&m);
     unlink(log);
 }
@@ -486,7 +646,10 @@ static void test_unassigned(void)
     for (uint64_t offset = 0x028; offset < 0x100; offset += 8) {
         g_assert_cmphex(get(&m, offset), ==, 0);
     }
-    for (uint64_t offset = 0x1a0; offset < 0x1000; offset += 8) {
+    for (uint64_t offset = 0x1b0; offset < 0x200; offset += 8) {
+        g_assert_cmphex(get(&m, offset), ==, 0);
+    }
+    for (uint64_t offset = 0x238; offset < 0x1000; offset += 8) {
         g_assert_cmphex(get(&m, offset), ==, 0);
     }
     machine_end(&m);
@@ -666,6 +829,14 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush-control/registers", test_registers);
     qtest_add_func("batchflush-control/options", test_options);
     qtest_add_func("batchflush-control/power", test_power);
+    qtest_add_func("batchflush-control/battery", test_battery_register);
+    qtest_add_func("batchflush-control/doorbell/all", test_doorbell);
+    qtest_add_func("batchflush-control/doorbell/one-disk",
+                   test_doorbell_of_one_disk);
+    qtest_add_func("batchflush-control/doorbell/resets",
+                   test_doorbell_resets);
+    qtest_add_func("batchflush-control/doorbell/refuses",
+                   test_doorbell_refuses);
     qtest_add_func("batchflush-control/flush-times", test_flush_times);
     qtest_add_func("batchflush-control/latch", test_latch);
     qtest_add_func("batchflush-control/halves", test_halves);
