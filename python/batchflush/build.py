@@ -32,8 +32,11 @@ def qemu(targets: Sequence[str] = PROGRAMS, *, debug: bool = False) -> Path:
     return folder
 
 
-def model() -> Path:
-    """Build the model and the store with their tests, on glib alone; returns the folder."""
+def model(targets: Sequence[str] = ()) -> Path:
+    """Build the model and the store, on glib alone; returns the folder.
+
+    targets: only these; otherwise all, with the tests.
+    """
     folder = paths.MODEL_BUILD
     with configure.locked(folder):
         if not (folder / "build.ninja").exists():
@@ -45,7 +48,7 @@ def model() -> Path:
                     paths.BUILD / "model-configure.log",
                     "configuring the model",
                 )  # fmt: skip
-        _ninja(folder, "Building the model", ())
+        _ninja(folder, "Building the model", targets)
     return folder
 
 

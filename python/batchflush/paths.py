@@ -21,6 +21,8 @@ GUEST = BUILD / "guest"
 DEMO = BUILD / "demo"
 BENCH = BUILD / "bench"
 CHECK = BUILD / "check"
+CALIBRATE = BUILD / "calibrate"
+CURVES = BUILD / "profiles"
 DOCS = BUILD / "docs"
 
 QEMU_SYSTEM = QEMU_BUILD / "qemu-system-x86_64"

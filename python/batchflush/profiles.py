@@ -256,12 +256,20 @@ def add_classes_argument(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show this class only")
     add_classes_argument(parser)
+    parser.add_argument(
+        "--curve", action="store_true",
+        help="show flush time over dirty bytes and requests per second over depth, with a plot",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     from batchflush.progress import console
 
     profiles = known(args.classes)
+    if args.curve:
+        if not args.name:
+            raise UsageError("--curve needs the NAME of a class")
+        return _show_curve(find(args.name, profiles))
     shown = [find(args.name, profiles)] if args.name else list(profiles.values())
     for profile in shown:
         console.print(table(profile))
@@ -284,6 +292,18 @@ def table(profile: Profile) -> Any:
             result.add_row(name, value, setting.unit, setting.grade, setting.source)
         result.add_section()
     return result
+
+
+def _show_curve(profile: Profile) -> int:
+    from batchflush import curve
+    from batchflush.progress import console
+
+    found = curve.of({name: setting.value for name, setting in profile.node.items()})
+    picture = curve.picture(profile.name)
+    curve.draw(profile.name, profile.title, found, picture)
+    console.print(curve.tables(profile.name, found))
+    console.print(f"plot: {paths.shown(picture)}")
+    return 0
 
 
 def _caption(profile: Profile) -> str:

@@ -103,7 +103,7 @@ def test_a_setting_keeps_value_unit_grade_and_source(tmp_path: Path) -> None:
         ("9000000", "60000000001", "allowed is a whole number of ns, 0 to 60000000000"),
         ("9000000", "9.5", "flush-latency-ns is 9.5; allowed is a whole number of ns"),
         ("flush-latency-ns", "flush-latency", "[disk.node] flush-latency is not known"),
-        (FLUSH, "cache-size = { value = '64M'", "cache-size is '64M'; allowed is a whole number of"),
+        (FLUSH, "cache-size = { value = '64M'", "cache-size is '64M'; allowed is a whole number"),
         (FLUSH, "flush-spread = { value = 'normal:90'", "[disk.node] flush-spread is 'normal:90', "
          "which is out of range; allowed are normal:0 to normal:33"),
         (FLUSH, "flush-spread = { value = 'table:50=1/99=0.5'",
