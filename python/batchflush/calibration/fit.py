@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From a probe to the options of a node, and how well they say what was probed.
+
+The equations are those of the model for a medium without a head, solved backwards:
+
+    one request             latency + transfer
+    rate at depth d         min(d, queue-depth) / (latency + transfer), at most bandwidth;
+                            of writes into a cache d / latency, at most interface-bandwidth
+    flush after n writes    flush-latency, and with a cache n times the larger of transfer and
+                            (destage-latency + transfer) / queue-depth
+
+Both kinds of class are fitted, with a cache that a flush drains and without a cache, and that
+one is kept that says better what was probed. Rates are kept at the ends, with one request at a
+time and with as many as were tried; in between a real disk bends where this one has a corner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from batchflush import curve
+from batchflush.calibration import quantiles
+from batchflush.calibration.probe import BLOCK, DEPTHS, Measured, Probe
+from batchflush.curve import Curve
+
+# More could not be told from a probe.
+MOST_LANES = max(DEPTHS)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An option, its value, and how that was found."""
+
+    option: str
+    value: int | str
+    how: str
+
+
+@dataclass(frozen=True)
+class Residual:
+    """One number of the probe beside what the class makes of it."""
+
+    name: str
+    unit: str
+    real: float
+    fitted: float
+
+    @property
+    def percent(self) -> float:
+        return (self.fitted / self.real - 1) * 100
+
+
+def fit(probe: Probe) -> list[Choice]:
+    """The options that a probe lets us know; of one that only read, not those of writes."""
+    if not probe.writes:
+        return _fit(probe, drains=False)
+    kinds = {"volatile": _fit(probe, drains=True), "none": _fit(probe, drains=False)}
+    misses = {
+        kind: miss(residuals(probe, curve.of({**options(made), "write-cache": kind})))
+        for kind, made in kinds.items()
+    }
+    kept, other = sorted(misses, key=lambda kind: misses[kind])
+    how = (
+        f"with it the class misses by a factor of {misses[kept]:.2f} on average, with {other} "
+        f"by {misses[other]:.2f}; what a power cut takes is not seen by a probe"
+    )
+    return [Choice("write-cache", kept, how), *kinds[kept]]
+
+
+def options(choices: Sequence[Choice]) -> dict[str, int | str]:
+    return {choice.option: choice.value for choice in choices}
+
+
+def _fit(probe: Probe, drains: bool) -> list[Choice]:
+    on_lanes = ["read", *(["write"] if probe.writes and not drains else [])]
+    lanes, times = _lanes({kind: probe.iops(kind) for kind in on_lanes})
+    if drains:
+        times["write"] = 1e9 / probe.iops("write")[1]
+    bandwidth = math.sqrt(math.prod(probe.bandwidth(kind) for kind in _kinds(probe)))
+    transfer = BLOCK * 1e9 / bandwidth
+    factors = quantiles.spread([probe.latency(kind) for kind in times])
+
+    choices = []
+    for kind, time in times.items():
+        transferred = transfer if kind in on_lanes else 0.0
+        latency = max(0.0, time - transferred) / quantiles.mean(factors)
+        how = f"{probe.iops(kind)[1]:,.0f} random 4 KiB {kind}s per second at depth 1"
+        choices.append(Choice(f"{kind}-latency-ns", round(latency), how))
+    if len(factors) > 1:
+        how = "quantiles of the time of a request at depth 1, over the median"
+        choices.append(Choice("latency-spread", quantiles.table(factors), how))
+    if probe.writes:
+        choices += _flush(probe, lanes if drains else 0, transfer)
+    each = " and ".join(f"{probe.bandwidth(k) / 1e6:,.0f} MB/s to {k}" for k in _kinds(probe))
+    how = f"1 MiB requests in sequence, {each}; a medium has one rate"
+    choices.append(Choice("bandwidth", round(bandwidth), how))
+    if drains:
+        how = (
+            f"a cache takes 1 MiB writes in sequence at {probe.bandwidth('write') / 1e6:,.0f} MB/s"
+        )
+        choices.append(Choice("interface-bandwidth", round(probe.bandwidth("write")), how))
+    most = max(max(probe.iops(kind).values()) for kind in on_lanes)
+    how = f"at most {most:,.0f} random 4 KiB requests per second at any depth"
+    choices.append(Choice("queue-depth", lanes, how))
+    return choices
+
+
+def _kinds(probe: Probe) -> tuple[str, ...]:
+    return ("read", "write") if probe.writes else ("read",)
+
+
+def _lanes(rates: Mapping[str, Mapping[int, float]]) -> tuple[int, dict[str, float]]:
+    """Lanes for all kinds of requests, and for each its time on a lane in ns.
+
+    With a given number of lanes, one request at a time and the highest rate each say how long
+    a request takes. The number is the one for which they differ least; the time is between.
+    """
+
+    def said(lanes: int, rate: Mapping[int, float]) -> tuple[float, float]:
+        return 1e9 / rate[1], lanes * 1e9 / max(rate.values())
+
+    def misfit(lanes: int) -> float:
+        pairs = (said(lanes, rate) for rate in rates.values())
+        return sum(math.log(one / many) ** 2 for one, many in pairs)
+
+    lanes = min(range(1, MOST_LANES + 1), key=misfit)
+    return lanes, {kind: math.sqrt(math.prod(said(lanes, rate))) for kind, rate in rates.items()}
+
+
+def _flush(probe: Probe, lanes: int, transfer: float) -> list[Choice]:
+    """lanes: 0 if nothing is drained."""
+    flushes = probe.flushes()
+    fewest, most = min(flushes), max(flushes)
+    per_block = 0.0
+    choices = []
+    if lanes:
+        longer = max(0.0, flushes[most].median_ns - flushes[fewest].median_ns)
+        per_block = longer / (most - fewest)
+        how = f"a flush takes {longer / 1e6:.3f} ms longer after {most} writes than after {fewest}"
+        latency = round(max(0.0, per_block * lanes - transfer))
+        choices.append(Choice("destage-latency-ns", latency, how))
+    fixed = [_without(run, per_block * n) for n, run in flushes.items()]
+    time = median(run.median_ns for run in fixed)
+    how = f"median fdatasync after {', '.join(map(str, flushes))} writes"
+    if lanes:
+        how += ", less what was drained"
+    choices.append(Choice("flush-latency-ns", round(time), how))
+    factors = quantiles.spread(fixed)
+    if len(factors) > 1:
+        how = "quantiles of these, over the median"
+        choices.append(Choice("flush-spread", quantiles.table(factors), how))
+    return choices
+
+
+def _without(run: Measured, drained: float) -> Measured:
+    rest = {p: max(1.0, ns - drained) for p, ns in run.quantiles.items()}
+    return Measured(run.per_second, 0.0, rest)
+
+
+# --- how good it is -----------------------------------------------------------------------
+
+
+def residuals(probe: Probe, promised: Curve) -> list[Residual]:
+    """Each number that was fitted to, beside what the model makes of the class."""
+    result = []
+    for kind in _kinds(probe):
+        for depth, real in probe.iops(kind).items():
+            rate = next(point for point in promised.iops if point.depth == depth)
+            fitted = rate.read if kind == "read" else rate.write
+            if fitted is not None:
+                name = f"{kind} at depth {depth}"
+                result.append(Residual(name, "requests/s", real, fitted))
+    for dirty, flush in probe.flushes().items():
+        ns = promised.flush_ns(dirty * BLOCK)
+        name = f"flush after {dirty} writes"
+        result.append(Residual(name, "µs", flush.median_ns / 1e3, ns / 1e3))
+    return result
+
+
+def miss(each: Sequence[Residual]) -> float:
+    """The mean factor between what was probed and the class, either way."""
+    logs = [abs(math.log(max(r.fitted, 1e-3) / r.real)) for r in each]
+    return math.exp(sum(logs) / len(logs))
