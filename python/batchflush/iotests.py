@@ -127,7 +127,8 @@ def missing(tests: Iterable[str], listed: Listed) -> list[str]:
 def run_all(folder: Path) -> tuple[dict[str, dict[str, Verdict]], dict[str, float]]:
     """Verdicts by mode and test, and seconds by mode; logs and images go into the folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    plain = _run("without us", {}, (), folder / "plain")
+    programs = _programs(folder / "programs")
+    plain = _run("without us", programs, (), folder / "plain")
     plain = {name: one for name, one in plain.items() if not NOT_FOR_US.search(one.reason)}
     verdicts, seconds = {}, {}
     for mode, node in MODES.items():
@@ -136,8 +137,9 @@ def run_all(folder: Path) -> tuple[dict[str, dict[str, Verdict]], dict[str, floa
         own = folder / re.sub(r"\W+", "-", mode)
         served = own / "served"
         environment = {
+            **programs,
             "QEMU_NBD_PROG": str(WRAPPER),
-            "BATCHFLUSH_QEMU_NBD": str(paths.QEMU_NBD),
+            "BATCHFLUSH_QEMU_NBD": programs["QEMU_NBD_PROG"],
             "BATCHFLUSH_NODE": node,
             "BATCHFLUSH_SERVED": str(served),
         }
@@ -165,6 +167,19 @@ def run_all(folder: Path) -> tuple[dict[str, dict[str, Verdict]], dict[str, floa
             verdicts[mode][test] = Verdict("failed", "the runner ended before it was run")
         seconds[mode] = timer.seconds()
     return verdicts, seconds
+
+
+def _programs(folder: Path) -> dict[str, str]:
+    """The programs under test, as they are now: a build meanwhile changes nothing."""
+    folder.mkdir(parents=True)
+    named = {
+        "QEMU_PROG": paths.QEMU_SYSTEM,
+        "QEMU_IMG_PROG": paths.QEMU_IMG,
+        "QEMU_IO_PROG": paths.QEMU_IO,
+        "QEMU_NBD_PROG": paths.QEMU_NBD,
+        "QSD_PROG": paths.STORAGE_DAEMON,
+    }
+    return {name: str(shutil.copy(program, folder)) for name, program in named.items()}
 
 
 def _run(

@@ -188,8 +188,6 @@ def _commit(repository: Path, project: Path, patch: Patch, section: str) -> None
         target = repository / go
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project / come, target)
-        if target.suffix == ".py":
-            _narrow(target)
     if section:
         base = _git(repository, "show", "base:MAINTAINERS")
         if base.count(MAINTAINERS_ANCHOR) != 1:
@@ -200,12 +198,6 @@ def _commit(repository: Path, project: Path, patch: Patch, section: str) -> None
         )
     _git(repository, "add", "--all")
     _git(repository, "commit", "--quiet", "-m", f"{patch.subject}\n\n{patch.body}")
-
-
-def _narrow(file: Path) -> None:
-    """Give Python code the width that QEMU wants."""
-    command = [paths.VENV_PYTHON, "-m", "ruff", "format", "--quiet", "--line-length=79", file]
-    subprocess.run(command, check=True)
 
 
 def _patterns(patch: Patch) -> list[str]:
