@@ -88,6 +88,7 @@ async def _boot(task: Task) -> Record:
     )  # fmt: skip
     printed = bytearray()
     said: Record = {}
+    record: Record = {}
     folder = None
     try:
         async with machine.running(
@@ -104,10 +105,11 @@ async def _boot(task: Task) -> Record:
                     if message["code"] != 0 or "measured" not in said:
                         raise BatchflushError(_failed(message["code"], printed))
                     said["statistics"] = await guest.statistics()
+                    record = _record(cell, said)
     except BatchflushError:
         _keep_console(task, folder, printed)
         raise
-    return _record(cell, said)
+    return record
 
 
 def _failed(code: int, printed: bytearray) -> str:
