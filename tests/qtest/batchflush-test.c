@@ -269,6 +269,34 @@ static int64_t node_statistic(Disk *disk, const char *node_name,
     g_assert_not_reached();
 }
 
+/* Of the disk's requests of an operation; how late the latest one was. */
+static int64_t count_late(Disk *disk, const char *operation, int64_t *max)
+{
+    g_autoptr(QDict) answer = qtest_qmp(
+        disk->qts, "{'execute': 'query-blockstats',"
+        " 'arguments': {'query-nodes': true}}");
+    QListEntry *entry, *late;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(answer, "return"), entry) {
+        QDict *node = qobject_to(QDict, qlist_entry_obj(entry));
+        QDict *told;
+
+        if (!g_str_equal(qdict_get_str(node, "node-name"), "disk")) {
+            continue;
+        }
+        told = qdict_get_qdict(node, "driver-specific");
+        QLIST_FOREACH_ENTRY(qdict_get_qlist(told, "lateness"), late) {
+            QDict *of = qobject_to(QDict, qlist_entry_obj(late));
+
+            if (g_str_equal(qdict_get_str(of, "operation"), operation)) {
+                *max = qdict_get_int(of, "max-ns");
+                return qdict_get_int(of, "count");
+            }
+        }
+    }
+    return 0;
+}
+
 static int64_t statistic(Disk *disk, const char *name)
 {
     return node_statistic(disk, "disk", name);
@@ -624,6 +652,98 @@ static void test_reopen(void)
     disk_end(&disk);
 }
 
+/* On the stepped clock nothing is late, and what is cut short not counted. */
+static void test_lateness(void)
+{
+    Disk disk = {};
+    Request write;
+    int64_t max = -1;
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    write_block(&disk, 0, 0x11);
+    write_block(&disk, BLOCK, 0x11);
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS + FLUSH_NS);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+    g_assert_cmpint(count_late(&disk, "write", &max), ==, 2);
+    g_assert_cmpint(max, ==, 0);
+    g_assert_cmpint(count_late(&disk, "flush", &max), ==, 1);
+    g_assert_cmpint(max, ==, 0);
+
+    write = submit_write(&disk, 0, 0x22);
+    submit_flush(&disk);
+    qmp_ok(&disk, "stop");
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_OK);
+    qmp_ok(&disk, "cont");
+    g_assert_cmpint(count_late(&disk, "write", &max), ==, 2);
+    g_assert_cmpint(count_late(&disk, "flush", &max), ==, 1);
+    disk_end(&disk);
+}
+
+static QDict *lateness_event(Disk *disk)
+{
+    /* An answer comes after the events before it. */
+    statistic(disk, "power-cuts");
+    return qtest_qmp_event_ref(disk->qts, "BATCHFLUSH_LATENESS");
+}
+
+/* Writes of a disk whose medium takes 20 us longer than its model. */
+static void write_late(Disk *disk, unsigned count, int64_t distance)
+{
+    for (unsigned i = 0; i < count; i++) {
+        assert_takes(disk, submit_write(disk, 0, i), 30000);
+        step(disk, distance - 30000);
+    }
+}
+
+static void late_start(Disk *disk, int64_t budget)
+{
+    start(disk,
+          "-blockdev driver=batchflush-memory,node-name=memory,size=16M "
+          "-blockdev driver=batchflush,node-name=medium,file=memory,"
+          "write-latency-ns=30000 "
+          "-blockdev driver=batchflush,node-name=disk,file=medium,"
+          "write-latency-ns=10000,max-lateness-ns=%" PRId64 " "
+          "-blockdev driver=raw,node-name=other,file=memory,read-only=on",
+          budget);
+}
+
+static void test_lateness_budget(void)
+{
+    Disk disk = {};
+    QDict *event, *data;
+
+    late_start(&disk, 19999);
+    write_late(&disk, 100, 10000000);
+    g_assert_null(lateness_event(&disk));
+    write_late(&disk, 1, 10000000);
+    event = lateness_event(&disk);
+    g_assert_nonnull(event);
+    data = qdict_get_qdict(event, "data");
+    g_assert_cmpstr(qdict_get_str(data, "node-name"), ==, "disk");
+    g_assert_cmpstr(qdict_get_str(data, "operation"), ==, "write");
+    g_assert_cmpint(qdict_get_int(data, "p99-ns"), ==, 20000);
+    g_assert_cmpint(qdict_get_int(data, "max-lateness-ns"), ==, 19999);
+    g_assert_cmpint(qdict_get_int(data, "count"), ==, 101);
+    qobject_unref(event);
+    /* The next window has not lasted a second. */
+    write_late(&disk, 100, 10000000);
+    g_assert_null(lateness_event(&disk));
+    disk_end(&disk);
+}
+
+static void test_lateness_within_budget(void)
+{
+    Disk disk = {};
+    int64_t max = -1;
+
+    late_start(&disk, 20000);
+    write_late(&disk, 201, 10000000);
+    g_assert_null(lateness_event(&disk));
+    g_assert_cmpint(count_late(&disk, "write", &max), ==, 201);
+    g_assert_cmpint(max, ==, 20000);
+    disk_end(&disk);
+}
+
 /*
  * Flushes of two disks share one, which takes as long as the slower of
  * them; each disk and the controller count for themselves.
@@ -757,6 +877,11 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/stall", test_stall);
     qtest_add_func("batchflush/watermarks", test_watermarks);
     qtest_add_func("batchflush/reopen", test_reopen);
+    qtest_add_func("batchflush/lateness/none-on-a-stepped-clock",
+                   test_lateness);
+    qtest_add_func("batchflush/lateness/budget", test_lateness_budget);
+    qtest_add_func("batchflush/lateness/within-budget",
+                   test_lateness_within_budget);
     qtest_add_func("batchflush/controller/flush", test_controller_flush);
     qtest_add_func("batchflush/controller/cache", test_controller_cache);
     qtest_add_func("batchflush/controller/power", test_controller_power);
