@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Generate the table that profile-table.c includes: profile-gen.py TOML OUTPUT."""
+"""Generate what profile-table.c includes: profile-gen.py TOML OUTPUT."""
 
 import sys
 import tomllib
