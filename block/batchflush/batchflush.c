@@ -146,6 +146,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     GLOBAL_STATE_CODE();
     s->bs = bs;
     qemu_co_queue_init(&s->turns);
+    QTAILQ_INIT(&s->asking);
     qemu_co_queue_init(&s->changes);
     if (!check_child_writable(options, flags, errp)) {
         return -EINVAL;
@@ -296,6 +297,7 @@ static void batchflush_reopen_commit(BDRVReopenState *state)
     GLOBAL_STATE_CODE();
     QEMU_LOCK_GUARD(&s->controller->lock);
     s->params = *params;
+    bf_service_update(&s->service);
     s->pass_through = bf_params_pass_through(params);
     batchflush_controller_update(s);
 }

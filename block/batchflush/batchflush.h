@@ -25,6 +25,13 @@
 
 typedef struct BatchflushBackground BatchflushBackground;
 
+/* Something that the model is asked about.  See timing.c. */
+typedef struct BatchflushAsk {
+    BfRequest request;
+    BatchflushDelay *delay;     /* of who waits for the answer */
+    QTAILQ_ENTRY(BatchflushAsk) next;
+} BatchflushAsk;
+
 struct BDRVBatchflushState {
     BlockDriverState *bs;
     BatchflushController *controller;
@@ -37,6 +44,9 @@ struct BDRVBatchflushState {
 
     BfParams params;
     BfService service;
+    QTAILQ_HEAD(, BatchflushAsk) asking;    /* that wait for a decision */
+    BatchflushDelay *keeper;    /* of who wakes when one is due */
+    int64_t keeper_until;
     BfStore *store;             /* NULL without a write cache */
 
     /* What a power cut has to know: see outage.h. */
@@ -123,6 +133,22 @@ batchflush_co_block_status(BlockDriverState *bs, BATCHFLUSH_STATUS_WANT want,
                            int64_t offset, int64_t bytes, int64_t *pnum,
                            int64_t *map, BlockDriverState **file);
 
+/* timing.c: the lock is held */
+
+/*
+ * Ask the model about what arrives @now.  From then on until it is
+ * answered @ask has to stay where it is.
+ */
+void coroutine_fn batchflush_co_ask(BDRVBatchflushState *s,
+                                    BatchflushAsk *ask, int64_t now);
+
+/*
+ * Wait until the model knows, which is mostly at once.  Returns when it
+ * is done: when it arrived, if times are no longer served.
+ */
+int64_t coroutine_fn batchflush_co_answer(BDRVBatchflushState *s,
+                                          BatchflushAsk *ask);
+
 /* flush.c */
 
 int coroutine_fn GRAPH_RDLOCK batchflush_co_flush(BlockDriverState *bs);
@@ -157,11 +183,13 @@ void coroutine_fn batchflush_co_sweep_done(BDRVBatchflushState *s,
                                            BfSweep *sweep, int ret);
 
 /*
- * The instant at which a new sweep's data will be on the medium.
- * Called with the lock held.
+ * Ask when a new sweep's data will be on the medium.  The runs that are
+ * returned have to stay until that is answered, and go then.
  */
-int64_t batchflush_destage_instant(BDRVBatchflushState *s,
-                                   const BfSweep *sweep, int64_t now);
+GArray *coroutine_fn batchflush_co_ask_destage(BDRVBatchflushState *s,
+                                                BatchflushAsk *ask,
+                                                const BfSweep *sweep,
+                                                int64_t now);
 
 /*
  * Start destaging in the background, on every disk of the controller,

@@ -20,28 +20,28 @@
 /* Largest write to the child. */
 #define RUN_MAX (1 * MiB)
 
-typedef struct InstantQuery {
-    BDRVBatchflushState *s;
-    int64_t now;
-    int64_t instant;
-} InstantQuery;
-
-static void query_run(uint64_t offset, uint64_t bytes, void *opaque)
+static void add_run(uint64_t offset, uint64_t bytes, void *opaque)
 {
-    InstantQuery *query = opaque;
-    int64_t done = bf_service_request(&query->s->service, query->now,
-                                      BF_OP_DESTAGE, bytes);
+    BfRun run = { offset, bytes };
 
-    query->instant = MAX(query->instant, done);
+    g_array_append_val((GArray *)opaque, run);
 }
 
-int64_t batchflush_destage_instant(BDRVBatchflushState *s,
-                                   const BfSweep *sweep, int64_t now)
+GArray *coroutine_fn batchflush_co_ask_destage(BDRVBatchflushState *s,
+                                                BatchflushAsk *ask,
+                                                const BfSweep *sweep,
+                                                int64_t now)
 {
-    InstantQuery query = { .s = s, .now = now, .instant = now };
+    GArray *runs = g_array_new(false, false, sizeof(BfRun));
 
-    bf_sweep_foreach(sweep, query_run, &query);
-    return query.instant;
+    bf_sweep_foreach(sweep, add_run, runs);
+    ask->request = (BfRequest) {
+        .op = BF_OP_DESTAGE,
+        .runs = (const BfRun *)runs->data,
+        .n_runs = runs->len,
+    };
+    batchflush_co_ask(s, ask, now);
+    return runs;
 }
 
 static size_t next_run(BDRVBatchflushState *s, BfSweep *sweep,
@@ -196,9 +196,12 @@ static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
     BatchflushController *c = s->controller;
     uint64_t epoch = c->power.epoch;
     int64_t now = batchflush_now(c);
-    BfSweep *sweep = bf_store_sweep_run(s->store, s->destage_from,
-                                        RUN_MAX);
-    int64_t done_at = now;
+    uint64_t from = s->params.rpm ? bf_service_place(&s->service)
+                                  : s->destage_from;
+    BfSweep *sweep = bf_store_sweep_run(s->store, from, RUN_MAX);
+    BatchflushAsk ask;
+    GArray *runs;
+    int64_t done_at;
     uint64_t turn;
     int ret;
 
@@ -208,12 +211,12 @@ static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
     turn = batchflush_draw_turn(s);
     s->sweeps_open++;
     s->destage_from = bf_sweep_end(sweep);
-    if (batchflush_serving(c)) {
-        done_at = batchflush_destage_instant(s, sweep, now);
-    }
-    trace_batchflush_destage(s->bs, bf_sweep_bytes(sweep), done_at - now);
+    runs = batchflush_co_ask_destage(s, &ask, sweep, now);
 
     ret = batchflush_co_destage(s, sweep, turn, false);
+    done_at = batchflush_co_answer(s, &ask);
+    g_array_free(runs, true);
+    trace_batchflush_destage(s->bs, bf_sweep_bytes(sweep), done_at - now);
     batchflush_co_wait_until(c, done_at);
     if (!bf_power_alive(&c->power, epoch)) {
         ret = -EIO;

@@ -28,6 +28,9 @@ typedef struct FlushPart {
     uint64_t turn;              /* and when */
     bool clean;                 /* it found nothing to do */
     bool served;                /* its time was served */
+    BatchflushAsk destage;      /* of the sweep */
+    GArray *runs;               /* and what of, or NULL */
+    BatchflushAsk ask;          /* of the flush */
     int64_t done_at;            /* when the model has it durable */
     int64_t durable_at;         /* and when it was */
     uint64_t failures;          /* of destage, when it began */
@@ -114,13 +117,12 @@ static bool is_clean(const FlushPart *part)
 }
 
 /* Take the snapshot: what was completed until now, this flush covers. */
-static void part_begin(FlushPart *part, int64_t now)
+static void coroutine_fn part_begin(FlushPart *part, int64_t now)
 {
     BDRVBatchflushState *s = part->s;
 
     part->flight.began_at = now;
     part->failures = s->destage_failures;
-    part->done_at = now;
     part->drains = drains(s);
     if (part->drains) {
         part->turn = batchflush_draw_turn(s);
@@ -132,16 +134,30 @@ static void part_begin(FlushPart *part, int64_t now)
         s->sweeps_open++;
     }
     part->served = batchflush_serving(s->controller);
-    if (part->served) {
-        if (part->sweep) {
-            batchflush_destage_instant(s, part->sweep, now);
-        }
-        part->done_at = bf_service_flush(&s->service, now, part->clean);
+    if (part->sweep) {
+        part->runs = batchflush_co_ask_destage(s, &part->destage,
+                                               part->sweep, now);
     }
+    part->ask.request = (BfRequest) {
+        .op = part->clean ? BF_OP_FLUSH_CLEAN : BF_OP_FLUSH,
+    };
+    batchflush_co_ask(s, &part->ask, now);
     trace_batchflush_flush_begin(s->bs, part->flight.members,
                                  part->dirty_bytes,
                                  now - part->flight.arrived_at,
-                                 part->done_at - now);
+                                 part->ask.request.done_at == BF_NEVER
+                                 ? -1 : part->ask.request.done_at - now);
+}
+
+/* A flush is decided behind its destage, so both are answered. */
+static int64_t coroutine_fn part_answer(FlushPart *part)
+{
+    part->done_at = batchflush_co_answer(part->s, &part->ask);
+    part->durable_at = MAX(part->durable_at, part->done_at);
+    if (part->runs) {
+        g_array_free(part->runs, true);
+    }
+    return part->done_at;
 }
 
 /* Move the data; the time that takes to the guest is the model's. */
@@ -173,8 +189,7 @@ static void coroutine_fn GRAPH_RDLOCK job_move(FlushJob *job)
         FlushPart *part = &job->parts[i];
 
         part->ret = part_move(part);
-        part->durable_at = MAX(part->done_at,
-                               batchflush_now(job->controller));
+        part->durable_at = batchflush_now(job->controller);
     }
 }
 
@@ -270,10 +285,12 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
 
     for (unsigned i = 0; i < job->n_parts; i++) {
         part_begin(&job->parts[i], job->flight.began_at);
-        done_at = MAX(done_at, job->parts[i].done_at);
+    }
+    job_move(job);
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        done_at = MAX(done_at, part_answer(&job->parts[i]));
     }
     c->flush_done_at = done_at;
-    job_move(job);
     cut_in_flush(job, done_at);
     job->late = batchflush_co_wait_until(c, done_at);
 

@@ -22,8 +22,7 @@ typedef struct Request {
     BfOperation operation;
     uint64_t epoch;
     uint64_t number;            /* of a write */
-    int64_t done_at;
-    bool timed;                 /* the model asks for a time */
+    BatchflushAsk ask;
 } Request;
 
 /* Called with the lock held.  Returns -EIO while the power is off. */
@@ -39,14 +38,15 @@ static int request_begin(BDRVBatchflushState *s, Request *req,
 }
 
 /* Ask the model when it is done.  Called with the lock held. */
-static void request_time(Request *req, BfOp op, uint64_t bytes)
+static void coroutine_fn request_time(Request *req, BfOp op, uint64_t offset,
+                                      uint64_t bytes)
 {
     BDRVBatchflushState *s = req->s;
-    int64_t now = batchflush_now(s->controller);
 
-    req->done_at = batchflush_serving(s->controller)
-        ? bf_service_request(&s->service, now, op, bytes) : now;
-    req->timed = req->done_at > now;
+    req->ask.request = (BfRequest) {
+        .op = op, .offset = offset, .bytes = bytes,
+    };
+    batchflush_co_ask(s, &req->ask, batchflush_now(s->controller));
 }
 
 /*
@@ -56,12 +56,13 @@ static void request_time(Request *req, BfOp op, uint64_t bytes)
 static int coroutine_fn request_end(Request *req, int ret)
 {
     BatchflushController *c = req->s->controller;
-    int64_t late = batchflush_co_wait_until(c, req->done_at);
+    int64_t done_at = batchflush_co_answer(req->s, &req->ask);
+    int64_t late = batchflush_co_wait_until(c, done_at);
 
     if (!bf_power_alive(&c->power, req->epoch)) {
         return -EIO;
     }
-    if (req->timed) {
+    if (done_at > req->ask.request.arrived_at) {
         batchflush_count_lateness(req->s, req->operation, late);
     }
     return ret;
@@ -189,7 +190,7 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
     if (s->store) {
         copied = read_cached(s, offset, bytes, qiov, qiov_offset, &hole);
     }
-    request_time(&req, hole ? BF_OP_READ : BF_OP_CACHE, bytes);
+    request_time(&req, hole ? BF_OP_READ : BF_OP_CACHE, offset, bytes);
     if (hole) {
         ret = read_holes(bs, offset + copied, bytes - copied, qiov,
                          qiov_offset + copied, hole);
@@ -299,7 +300,7 @@ static int coroutine_fn write_cached(Request *req, uint64_t offset,
     number = bf_store_write(s->store, offset, bytes, qiov->iov, qiov->niov,
                             qiov_offset);
     s->dirty_max = MAX(s->dirty_max, bf_store_dirty(s->store));
-    request_time(req, BF_OP_CACHE, bytes);
+    request_time(req, BF_OP_CACHE, offset, bytes);
     write_arrived(req, number);
     batchflush_kick_destage(s->controller);
     return request_end_write(req, 0);
@@ -308,6 +309,7 @@ static int coroutine_fn write_cached(Request *req, uint64_t offset,
 /* Something that changes the medium itself, behind the cache's back. */
 typedef struct MediumChange {
     BlockDriverState *bs;
+    BfOp op;
     int64_t offset;
     int64_t bytes;
     QEMUIOVector *qiov;
@@ -441,7 +443,7 @@ change_data(Request *req, const MediumChange *change, MediumChangeFunc func)
     int ret;
 
     if (!data) {
-        return -ENOMEM;
+        return request_end_write(req, -ENOMEM);
     }
     qemu_iovec_to_buf(change->qiov, change->qiov_offset, data,
                       change->bytes);
@@ -495,7 +497,7 @@ change_later(Request *req, const MediumChange *change, MediumChangeFunc func)
 /* Called with the lock held. */
 static int coroutine_fn GRAPH_RDLOCK
 change_medium(Request *req, const MediumChange *change,
-              MediumChangeFunc func, uint64_t transfer)
+              MediumChangeFunc func)
 {
     BDRVBatchflushState *s = req->s;
     BatchflushController *c = s->controller;
@@ -504,9 +506,9 @@ change_medium(Request *req, const MediumChange *change,
     if (!bf_power_alive(&c->power, req->epoch)) {
         return -EIO;
     }
-    request_time(req, BF_OP_WRITE, transfer);
+    request_time(req, change->op, change->offset, change->bytes);
     if (!s->history || !change->bytes || change->keeps_cache ||
-        req->done_at <= batchflush_now(c)) {
+        req->ask.request.done_at <= batchflush_now(c)) {
         return change_now(req, change, func);
     }
     return change->qiov ? change_data(req, change, func)
@@ -535,6 +537,7 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     BDRVBatchflushState *s = bs->opaque;
     MediumChange change = {
         .bs = bs,
+        .op = flags & BDRV_REQ_FUA ? BF_OP_FUA : BF_OP_WRITE,
         .offset = offset,
         .bytes = bytes,
         .qiov = qiov,
@@ -560,7 +563,7 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
             return ret;
         }
     }
-    return change_medium(&req, &change, change_write, bytes);
+    return change_medium(&req, &change, change_write);
 }
 
 static int coroutine_fn GRAPH_RDLOCK
@@ -577,7 +580,7 @@ change_request(const MediumChange *change, MediumChangeFunc func,
         return ret;
     }
     s->writes++;
-    return change_medium(&req, change, func, 0);
+    return change_medium(&req, change, func);
 }
 
 int coroutine_fn GRAPH_RDLOCK
@@ -585,7 +588,8 @@ batchflush_co_pwrite_zeroes(BlockDriverState *bs, int64_t offset,
                             int64_t bytes, BdrvRequestFlags flags)
 {
     MediumChange change = {
-        .bs = bs, .offset = offset, .bytes = bytes, .flags = flags,
+        .bs = bs, .op = BF_OP_ZERO, .offset = offset, .bytes = bytes,
+        .flags = flags,
     };
 
     return change_request(&change, change_zero, BF_OPERATION_WRITE_ZEROES);
@@ -596,6 +600,7 @@ batchflush_co_pdiscard(BlockDriverState *bs, int64_t offset, int64_t bytes)
 {
     MediumChange change = {
         .bs = bs,
+        .op = BF_OP_DISCARD,
         .offset = offset,
         .bytes = bytes,
         /* Ignored there: older data must not come back. */

@@ -99,22 +99,6 @@ int64_t bf_service_decision_at(const BfService *service);
  */
 BfRequest *bf_service_decided(BfService *service);
 
-/* Of requests without a place. */
-static inline int64_t bf_service_request(BfService *service, int64_t now,
-                                         BfOp op, uint64_t bytes)
-{
-    BfRequest request = { .op = op, .bytes = bytes };
-
-    return bf_service_submit(service, now, &request);
-}
-
-static inline int64_t bf_service_flush(BfService *service, int64_t now,
-                                       bool clean)
-{
-    return bf_service_request(service, now,
-                              clean ? BF_OP_FLUSH_CLEAN : BF_OP_FLUSH, 0);
-}
-
 /* Where destage best goes on: where the head is; 0 without one. */
 uint64_t bf_service_place(const BfService *service);
 
