@@ -156,15 +156,19 @@ static void index_flush(BatchflushLog *log, uint64_t place)
 static void report(BatchflushLog *log)
 {
     const char *reason = strerror(log->error);
+    bool running = runstate_check(RUN_STATE_RUNNING);   /* not in a tool */
 
     error_report("batchflush: node '%s': log=%s cannot be written: %s; it "
-                 "ends after %" PRIu64 " records, and the machine is stopped",
+                 "ends after %" PRIu64 " records%s",
                  log->node_name, log->filename, reason,
-                 log->position_written);
+                 log->position_written,
+                 running ? ", and the machine is stopped" : "");
     qapi_event_send_batchflush_log_error(log->node_name, log->filename,
                                          log->position_written, reason);
-    qemu_system_vmstop_request_prepare();
-    qemu_system_vmstop_request(RUN_STATE_IO_ERROR);
+    if (running) {
+        qemu_system_vmstop_request_prepare();
+        qemu_system_vmstop_request(RUN_STATE_IO_ERROR);
+    }
 }
 
 uint64_t batchflush_log_append(BatchflushLog *log, const BfLogRecord *record,

@@ -17,7 +17,7 @@
  * the host's page cache, it takes no emulated time.
  *
  * If the file cannot be written (a full disk), the log ends with its
- * last whole record, the machine is stopped, BATCHFLUSH_LOG_ERROR is
+ * last whole record, a running machine stops, BATCHFLUSH_LOG_ERROR is
  * emitted, and requests are served as before.
  */
 
