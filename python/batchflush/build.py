@@ -38,13 +38,14 @@ def model(targets: Sequence[str] = ()) -> Path:
     targets: only these; otherwise all, with the tests.
     """
     folder = paths.MODEL_BUILD
+    sanitizers = ("-Db_sanitize=address,undefined",) if paths.CHECKED else ()
     with configure.locked(folder):
         if not (folder / "build.ninja").exists():
             with progress.step("Configuring the model"):
                 processes.run_logged(
                     # An optimised build: its benchmarks count.
                     [*MESON, "setup",
-                     "--buildtype=debugoptimized", folder, paths.ROOT],
+                     "--buildtype=debugoptimized", *sanitizers, folder, paths.ROOT],
                     paths.BUILD / "model-configure.log",
                     "configuring the model",
                 )  # fmt: skip

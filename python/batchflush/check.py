@@ -7,6 +7,7 @@ counts as a failed test, so that a broken build never looks like a success.
 
 import argparse
 import dataclasses
+import json
 import re
 import signal
 import xml.etree.ElementTree as xml
@@ -16,7 +17,16 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from batchflush import build, docs, iotests, paths, processes, progress, qemu_qtests
+from batchflush import (
+    build,
+    docs,
+    iotests,
+    paths,
+    processes,
+    progress,
+    qemu_qtests,
+    sanitizers,
+)
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "check"
@@ -144,6 +154,11 @@ def _qemu_qtests() -> list[Result]:
     return results or [Result("no such test in QEMU", FAILED)]
 
 
+def _sanitizers() -> list[Result]:
+    """The other suites, with everything built under AddressSanitizer and UBSan."""
+    return [Result(**result) for result in sanitizers.run_all(paths.BUILD / "sanitizers.json")]
+
+
 # The quick ones first.
 SUITES: dict[str, Callable[[], list[Result]]] = {
     "style": _style,
@@ -158,6 +173,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
 LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
     "qemu-qtests": _qemu_qtests,
     "iotests": _iotests,
+    "sanitizers": _sanitizers,
 }
 
 
@@ -283,6 +299,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"longer ones, only by name: {', '.join(LONG_SUITES)}",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--results", metavar="FILE", type=Path, help="write the results there too, as JSON"
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     for name in args.suites:
@@ -295,6 +315,9 @@ def run(args: argparse.Namespace) -> int:
         results[name] = _run_suite(name)
         seconds[name] = timer.seconds()
     _report(results, seconds)
+    if args.results:
+        told = {name: [vars(test) for test in tests] for name, tests in results.items()}
+        args.results.write_text(json.dumps({"seconds": seconds, "results": told}, indent=1) + "\n")
     everything = [test for tests in results.values() for test in tests]
     passed, failed, skipped = (_count(everything, o) for o in (PASSED, FAILED, SKIPPED))
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))

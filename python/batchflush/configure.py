@@ -33,6 +33,7 @@ QEMU_ARGUMENTS = (
     "--disable-install-blobs",
 )
 DEBUG_ARGUMENTS = ("--enable-debug",)
+SANITIZER_ARGUMENTS = ("--enable-asan", "--enable-ubsan")
 
 # Packages that hold firmware, and the folders in which they hold it.
 FIRMWARE_PACKAGES = ("seabios", "qemu-system-data", "ipxe-qemu")
@@ -69,6 +70,7 @@ def configure(debug: bool = False) -> Path:
         f"--firmwarepath={firmware()}",
         *QEMU_ARGUMENTS,
         *(DEBUG_ARGUMENTS if debug else ()),
+        *(SANITIZER_ARGUMENTS if paths.CHECKED else ()),
         *choice.arguments,
     ]
     inputs = json.dumps([(tree / "VERSION").read_text().strip(), *command], indent=1)
