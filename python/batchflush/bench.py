@@ -28,6 +28,7 @@ BENCHMARKS = (
     "coalesce",
     "coalesce-guest",
     "watermarks",
+    "classes",
 )
 
 RESULTS = paths.BENCH / "results.json"
