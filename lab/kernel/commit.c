@@ -12,14 +12,26 @@
 #include <linux/jiffies.h>
 #include <linux/sched.h>
 
-/* Before: as long as each jiffy brings another handle. */
+static void sleep_until(ktime_t end)
+{
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	schedule_hrtimeout(&end, HRTIMER_MODE_ABS);
+}
+
+/*
+ * Before: as long as each jiffy brings another handle.  schedule_timeout(1)
+ * slept until the next tick then; since Linux 4.8 it sleeps a jiffy longer.
+ */
 static void wait_jiffies(transaction_t *transaction)
 {
 	int before;
 
 	do {
+		u64 now = ktime_get_ns();
+		u64 into_jiffy = now % TICK_NSEC;
+
 		before = atomic_read(&transaction->t_handle_count);
-		schedule_timeout_uninterruptible(1);
+		sleep_until(ns_to_ktime(now - into_jiffy + TICK_NSEC));
 	} while (atomic_read(&transaction->t_handle_count) != before);
 }
 
@@ -28,18 +40,14 @@ static void wait_average(journal_t *journal, transaction_t *transaction)
 {
 	const u64 jiffy_ns = NSEC_PER_SEC / HZ;
 	ktime_t now = ktime_get();
-	ktime_t end;
 	u64 wait;
 
 	read_lock(&journal->j_state_lock);
 	wait = min(journal->j_average_commit_time, jiffy_ns);
 	read_unlock(&journal->j_state_lock);
 
-	if (ktime_to_ns(ktime_sub(now, transaction->t_start_time)) >= wait)
-		return;
-	end = ktime_add_ns(now, wait);
-	set_current_state(TASK_UNINTERRUPTIBLE);
-	schedule_hrtimeout(&end, HRTIMER_MODE_ABS);
+	if (ktime_to_ns(ktime_sub(now, transaction->t_start_time)) < wait)
+		sleep_until(ktime_add_ns(now, wait));
 }
 
 void batchflush_wait_for_company(journal_t *journal, handle_t *handle,

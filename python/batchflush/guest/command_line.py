@@ -88,6 +88,8 @@ class Boot:
     # Kernel parameters beside our own.
     parameters: tuple[str, ...] = ()
     seed: int = 1
+    # Of virtual time; a power of two.
+    instruction_ns: int = 1
     # In place of the one that is built.
     qemu: Path | None = None
     # Kernel modules beside those of the disk: file system, I/O scheduler.
@@ -163,10 +165,11 @@ def boot_arguments(boot: Boot) -> list[str]:
 def _time_arguments(boot: Boot) -> list[str]:
     if boot.accelerator == "kvm":
         return ["-accel", "kvm", "-cpu", "host"]
-    # A discrete-event simulation: an instruction takes 1 ns, idle time is skipped, and
+    # A discrete-event simulation: an instruction takes its time, idle time is skipped, and
     # nothing depends on when the host does something.
+    shift = boot.instruction_ns.bit_length() - 1
     return [
-        "-accel", "tcg", "-icount", "shift=0,sleep=off",
+        "-accel", "tcg", "-icount", f"shift={shift},sleep=off",
         "-rtc", "clock=vm,base=2026-01-01", "-seed", str(boot.seed),
     ]  # fmt: skip
 

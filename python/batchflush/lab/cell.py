@@ -85,6 +85,7 @@ async def _boot(task: Task) -> Record:
     boot = Boot(
         task.kernel.image, task.kernel.base, disk, "tcg", vcpus,
         parameters=cell.kernel.parameters, seed=cell.seed, qemu=task.qemu,
+        instruction_ns=cell.instruction_ns,
     )  # fmt: skip
     printed = bytearray()
     said: Record = {}

@@ -25,6 +25,7 @@ from batchflush.lab import kernels, workloads
 FORMAT = 1
 # Shape of the guest → virtual processors. A disk has as many queues.
 SHAPES = {"exact": 1, "mq": 4}
+INSTRUCTION_NS = (1, 2, 4, 8)
 FILE_SYSTEMS = ("ext4", "ext3", "btrfs")
 
 
@@ -69,6 +70,8 @@ class Experiment:
     file_systems: tuple[FileSystem, ...] = (FileSystem(),)
     setups: tuple[Setup, ...] = (Setup(),)
     disk_size_mib: int = 1024
+    # Of the guest's processor: how long an instruction takes.
+    instruction_ns: int = 1
     # How to say it again.
     source: str = ""
 
@@ -83,6 +86,7 @@ class Experiment:
             yield Cell(
                 kernel, profile, disk, file_system, setup, self.workload, threads, repetition,
                 self.seed + repetition, self.shape, self.limit_seconds, self.disk_size_mib,
+                self.instruction_ns,
             )  # fmt: skip
 
 
@@ -102,6 +106,7 @@ class Cell:
     shape: str
     limit_seconds: int
     disk_size_mib: int
+    instruction_ns: int
 
     def labels(self) -> dict[str, Any]:
         """What names the cell in tables and plots; the same in every result file."""
@@ -141,7 +146,7 @@ class Cell:
 
 _TOP = (
     "format", "title", "shape", "classes", "repetitions", "seed", "limit-seconds",
-    "disk-size-mib", "kernel", "disk", "file-system", "setup", "workload",
+    "disk-size-mib", "instruction-ns", "kernel", "disk", "file-system", "setup", "workload",
 )  # fmt: skip
 _KERNEL = ("name", "source", "graft", "hz", "package", "image", "parameters")
 
@@ -180,11 +185,19 @@ def _experiment(content: Mapping[str, Any], file: Path) -> Experiment:
         disk_size_mib=_number(
             where, "disk-size-mib", content.get("disk-size-mib", 1024), 64, 65536
         ),
+        instruction_ns=_instruction_ns(where, content.get("instruction-ns", 1)),
         disks=_named(where, "disk", content, _disk) or (DiskChoice(),),
         file_systems=_named(where, "file-system", content, _file_system) or (FileSystem(),),
         setups=_named(where, "setup", content, _setup) or (Setup(),),
         source=paths.shown(file.resolve()),
     )
+
+
+def _instruction_ns(where: str, value: Any) -> int:
+    if value not in INSTRUCTION_NS:
+        allowed = ", ".join(map(str, INSTRUCTION_NS))
+        raise UsageError(f"{where}: instruction-ns={value} is not possible; allowed are {allowed}")
+    return int(value)
 
 
 def _kernel(where: str, entry: Mapping[str, Any], folder: Path) -> kernels.Spec:
