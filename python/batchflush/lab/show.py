@@ -24,11 +24,16 @@ def everything(file: results.File) -> int:
     ok = results.measured(records)
     for figure in primary_figures(ok):
         console.print(table(file, figure))
+    # It shows the same tables and plots.
+    from batchflush.lab import report
+
     made = plots(file) if ok else []
     failed = [record for record in records if record["status"] != "ok"]
     console.print(
         f"\nresults: {paths.shown(file.path)}, {paths.shown(file.path.with_suffix('.csv'))}"
     )
+    if ok:
+        console.print(f"report:  {paths.shown(report.write(file))}")
     for path in made:
         console.print(f"plot:    {paths.shown(path)}")
     for record in failed:
@@ -68,7 +73,7 @@ def table(file: results.File, figure: str) -> Table:
     made.add_column("Kernel")
     for count in threads:
         made.add_column(f"{count} thr.", justify="right")
-    for place, group in results.grouped(records, *_PLACE).items():
+    for place, group in results.grouped(records, *PLACE).items():
         first: dict[int, float] = {}
         for (kernel,), rows in results.grouped(group, "kernel").items():
             cells = []
@@ -82,7 +87,7 @@ def table(file: results.File, figure: str) -> Table:
     return made
 
 
-_PLACE = ("class", "disk", "file-system", "setup")
+PLACE = ("class", "disk", "file-system", "setup")
 
 
 def _shown(records: Sequence[results.Record], figure: str, first: float | None) -> str:
@@ -111,7 +116,7 @@ def plots(file: results.File) -> list[Path]:
             path = file.path.with_name(f"{figure}{suffix}")
             drawn.savefig(path, dpi=130, metadata={"Date": None} if suffix == ".svg" else None)
             made.append(path)
-        _close(drawn)
+        close(drawn)
     return made
 
 
@@ -126,7 +131,7 @@ def draw(file: results.File, records: Sequence[results.Record], figure: str) -> 
     from matplotlib.ticker import NullLocator
 
     records = [record for record in records if figure in record["figures"]]
-    places = results.grouped(records, *_PLACE)
+    places = results.grouped(records, *PLACE)
     columns = min(3, len(places))
     lines = math.ceil(len(places) / columns)
     drawn, fields = pyplot.subplots(
@@ -167,7 +172,7 @@ def draw(file: results.File, records: Sequence[results.Record], figure: str) -> 
     return drawn
 
 
-def _close(drawn: Any) -> None:
+def close(drawn: Any) -> None:
     from matplotlib import pyplot
 
     pyplot.close(drawn)
