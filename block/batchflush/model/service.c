@@ -104,19 +104,21 @@ static int64_t transfer_ns(uint64_t bandwidth, uint64_t bytes)
 
 /*
  * Lanes seek side by side, but what they transfer shares the bandwidth
- * of the medium: first come, first served.
+ * of the medium.  A transfer counts from when its request begins, so
+ * that one with a long latency keeps nobody else waiting.
  */
 static int64_t take_lane(BfService *service, int64_t now, int64_t latency,
                          uint64_t bytes)
 {
     int64_t *lanes = service->lane_free_at;
-    int64_t ready = MAX(now, lanes[0]) + latency;
+    int64_t start = MAX(now, lanes[0]);
     int64_t transfer = transfer_ns(service->params->bandwidth, bytes);
-    int64_t done = ready;
+    int64_t done = start + latency + transfer;
 
     if (transfer) {
-        done = MAX(ready, service->channel_free_at) + transfer;
-        service->channel_free_at = done;
+        service->channel_free_at = MAX(start, service->channel_free_at) +
+                                   transfer;
+        done = MAX(done, service->channel_free_at);
     }
     replace_first(lanes, service->params->queue_depth, done);
     return done;
@@ -494,6 +496,8 @@ static void choose(BfService *service, int64_t now)
 {
     BfRequest *request = NULL;
 
+    /* It may have waited for a stream. */
+    service->head.free_at = MAX(service->head.free_at, now);
     if (prefers_stream(service, now)) {
         request = continuing(service);
     }
