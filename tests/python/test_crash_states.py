@@ -185,7 +185,7 @@ def test_a_plan_tries_each_content_once_with_the_most_owed(tmp_path: Path) -> No
         return image.hash(image.kept(state))
 
     plan = Plan(history, hash_of, 64, 1)
-    tried = [states.parse(name) for chunk in plan for name in chunk]
+    tried = [states.parse(name) for chunk in plan for name, _ in chunk]
     assert len({hash_of(state) for state in tried}) == len(tried) == 7
     # The state with all six writes is held against the last position there is.
     assert max(state.position for state in tried) == history.end

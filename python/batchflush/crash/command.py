@@ -55,7 +55,7 @@ def _no_command(args: argparse.Namespace) -> int:
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     default = record.Workload()
     add = parser.add_argument
-    add("--fs", choices=record.FILE_SYSTEMS, default="ext4", help="file system (default: ext4)")
+    add("--fs", choices=tuple(record.MAKE), default="ext4", help="file system (default: ext4)")
     add("--mount-options", metavar="OPTIONS", default="", help="as mount -o takes them: barrier=0")
     add("--size-mib", metavar="N", type=int, help="size of the file system (default: 256, xfs 320)")
     add("--fill-mib", metavar="N", type=int, default=0, help="files that are there before (0)")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from batchflush.crash import cluster, trial
+from batchflush.crash import checkers, cluster, trial
 from batchflush.crash.plan import Plan
 from batchflush.crash.results import Results, kind, open_results
 from batchflush.crash.trial import Bench, Outcome, Setting
@@ -59,10 +59,17 @@ def explore(
     fresh: bool = False,
 ) -> Search:
     """Try states until the plan or a limit ends."""
-    place = Bench(setting)
+    place = Bench(setting, hashes_only=True)
     results = open_results(setting, seed, fresh)
     try:
-        plan = Plan(place.history, place.hash, limits.bound, seed, known=results.known())
+        plan = Plan(
+            place.history,
+            place.hash,
+            limits.bound,
+            seed,
+            owed_matters=setting.checkers != (checkers.FSCK,),
+            known=results.known(),
+        )
         with cluster.connected(scheduler, workers) as client:
             started = time.monotonic()
             with step("Trying crash states") as shown:

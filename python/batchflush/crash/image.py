@@ -80,7 +80,18 @@ _ZEROES = bytes(SECTOR)
 class Image:
     """A base that goes from epoch to epoch, and the overlay of one state."""
 
-    def __init__(self, log: Log, history: History, atomic: int, first: Path | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        history: History,
+        atomic: int,
+        first: Path | None = None,
+        *,
+        data: bool = True,
+        hashes: bool = True,
+    ) -> None:
+        """data, hashes: whether states are to be shown, and whether their hash is wanted."""
+        self._with_data, self._with_hashes = data, hashes
         self.history, self.atomic = history, atomic
         self.contents = Contents(log, first)
         self.size = log.disk_size
@@ -129,15 +140,20 @@ class Image:
 
     def _make_durable(self, write: Write) -> None:
         stop = write.first + write.count
-        newer = self.versions[write.first : stop] < write.number
-        hashes = self.contents.hashes(write)
-        change = hashes - self.hashes[write.first : stop]
-        self.base_hash = (self.base_hash + int(change[newer].sum())) & HASH_MASK
-        self.hashes[write.first : stop][newer] = hashes[newer]
-        self.versions[write.first : stop][newer] = write.number
-        for first, count in runs(newer):
-            sector = write.first + first
-            os.pwrite(self.base, self.contents.data(write, sector, count), sector * SECTOR)
+        versions = self.versions[write.first : stop]
+        newer = versions < write.number
+        every = bool(newer.all())
+        if self._with_hashes:
+            hashes, old = self.contents.hashes(write), self.hashes[write.first : stop]
+            change = hashes - old
+            total = change.sum() if every else change[newer].sum()
+            self.base_hash = (self.base_hash + int(total)) & HASH_MASK
+            old[newer] = hashes[newer]
+        versions[newer] = write.number
+        if self._with_data:
+            for first, count in [(0, write.count)] if every else runs(newer):
+                sector = write.first + first
+                os.pwrite(self.base, self.contents.data(write, sector, count), sector * SECTOR)
 
     def kept(self, state: State) -> list[tuple[Write, int, int]]:
         """The pieces that a state keeps, in order: write, first sector, number of sectors."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from batchflush import paths, profiles
 from batchflush.crash.compiled import compile_c
 from batchflush.errors import BatchflushError, UsageError
-from batchflush.guest import initramfs, kvm, machine, packages
+from batchflush.guest import initramfs, jobs, kvm, machine, packages
 from batchflush.guest.command_line import Boot, Disk
 from batchflush.progress import step
 
@@ -27,30 +27,14 @@ MARK_ZONE = MIB
 SOURCE = Path(__file__).with_name("witness.c")
 
 
-@dataclass(frozen=True)
-class FileSystem:
-    """How a file system is made and mounted. make: with {disk} and {size} in bytes."""
-
-    name: str
-    make: str
-    package: str | None = None
-    program: str | None = None
-    least_mib: int = 16
-
-
-FILE_SYSTEMS = {
-    "ext4": FileSystem(
-        "ext4",
-        "/bin/mke2fs -q -F -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
-        "{disk} {kib}k",
-    ),
-    "xfs": FileSystem(
-        "xfs", "/bin/mkfs.xfs -q -f -K -d size={size} {disk}", "xfsprogs", "mkfs.xfs", 300
-    ),
-    "btrfs": FileSystem(
-        "btrfs", "/bin/mkfs.btrfs -q -f -K -b {size} {disk}", "btrfs-progs", "mkfs.btrfs", 128
-    ),
+# Commands that make a file system of {size} bytes at the beginning of {disk}.
+MAKE = {
+    "ext4": f"{jobs.FILE_SYSTEMS['ext4']} -b 4096 {{disk}} {{kib}}k",
+    "xfs": f"{jobs.FILE_SYSTEMS['xfs']} -d size={{size}} {{disk}}",
+    "btrfs": f"{jobs.FILE_SYSTEMS['btrfs']} -b {{size}} {{disk}}",
 }
+# What their tools take at least.
+LEAST_MIB = {"ext4": 16, "xfs": 300, "btrfs": 128}
 
 
 @dataclass(frozen=True)
@@ -97,8 +81,8 @@ def witness() -> Path:
 
 def job(workload: Workload, disk: str) -> str:
     """The script that the guest runs."""
-    file_system = FILE_SYSTEMS[workload.file_system]
-    make = file_system.make.format(disk=disk, size=workload.size, kib=workload.size // 1024)
+    size = workload.size
+    make = MAKE[workload.file_system].format(disk=disk, size=size, kib=size // 1024)
     options = f"-o {shlex.quote(workload.mount_options)} " if workload.mount_options else ""
     mark = f"/bin/witness mark {disk} {workload.size}"
     command = shlex.join(workload.command) or (
@@ -107,8 +91,8 @@ def job(workload: Workload, disk: str) -> str:
     fill = f"/bin/witness fill /mnt {workload.fill_mib * MIB} || exit 125" * bool(workload.fill_mib)
     return f"""\
 await test -b {disk} || exit 125
-{make} || exit 125
-mount -t {file_system.name} {options}{disk} /mnt || exit 125
+{make} >/dev/null || exit 125
+mount -t {workload.file_system} {options}{disk} /mnt || exit 125
 mkdir /mnt/witness
 {fill}
 sync
@@ -122,11 +106,9 @@ exit $code
 """
 
 
-def guest_kernel(file_system: FileSystem) -> packages.Kernel:
+def guest_kernel(file_system: str) -> packages.Kernel:
     """Debian's kernel with the witness and the file system's tools in its initramfs."""
-    kernel = packages.prepare()
-    if file_system.package and file_system.program:
-        kernel = packages.with_programs(kernel, file_system.package, [file_system.program])
+    kernel = packages.with_file_system(packages.prepare(), file_system)
     program = witness()
     base = paths.GUEST / f"{kernel.base.stem}-{program.name}.cpio"
     if not base.exists():
@@ -136,11 +118,11 @@ def guest_kernel(file_system: FileSystem) -> packages.Kernel:
 
 
 def check(workload: Workload) -> None:
-    file_system = FILE_SYSTEMS[workload.file_system]
-    if workload.size_mib < file_system.least_mib:
+    least = LEAST_MIB[workload.file_system]
+    if workload.size_mib < least:
         raise UsageError(
             f"--size-mib={workload.size_mib} is too small for {workload.file_system}; "
-            f"allowed are {file_system.least_mib} and more"
+            f"allowed are {least} and more"
         )
     if workload.fill_mib > workload.size_mib * 3 // 4:
         raise UsageError(
@@ -152,7 +134,7 @@ def check(workload: Workload) -> None:
 def record(workload: Workload, log: Path, limit_seconds: float = 600) -> None:
     """Run the workload; its log is written anew, and a description beside it."""
     check(workload)
-    kernel = guest_kernel(FILE_SYSTEMS[workload.file_system])
+    kernel = guest_kernel(workload.file_system)
     accelerator = kvm.choose(kernel)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -162,8 +144,9 @@ def record(workload: Workload, log: Path, limit_seconds: float = 600) -> None:
         workload.size + MARK_ZONE,
     )
     boot = Boot(
-        kernel.image, kernel.base, disk, accelerator.name, ioeventfd=accelerator.name == "kvm"
-    )
+        kernel.image, kernel.base, disk, accelerator.name,
+        ioeventfd=accelerator.name == "kvm", modules=(workload.file_system,),
+    )  # fmt: skip
     with step(f"Running the workload on {workload.file_system} once, its writes logged") as shown:
         asyncio.run(_run(boot, kernel, job(workload, disk.guest_file), limit_seconds, shown.say))
     description(log).write_text(json.dumps(asdict(workload), indent=1) + "\n")

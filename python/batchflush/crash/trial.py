@@ -8,6 +8,7 @@ after this one's, so the base only has to go on.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Outcome:
 class Bench:
     """Everything that a setting needs to try states."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, hashes_only: bool = False) -> None:
         path = Path(setting.log)
         self.log = Log(path)
         if self.log.size != setting.size:
@@ -57,14 +58,17 @@ class Bench:
             )
         self.history: History = read(self.log)
         first = Path(setting.first) if setting.first else None
-        self.image = Image(self.log, self.history, setting.atomic, first)
+        self.image = Image(
+            self.log, self.history, setting.atomic, first, data=not hashes_only, hashes=hashes_only
+        )
         self.checkers = checkers.find(setting.checkers, setting.file_system)
 
     def hash(self, state: State) -> int:
         self.image.go_to(self.history.epoch_at(state.position))
         return self.image.hash(self.image.kept(state))
 
-    def try_state(self, state: State) -> Outcome:
+    def try_state(self, state: State, number: int = 0) -> Outcome:
+        """number: its hash, which whoever chose it knows."""
         started = time.monotonic()
         self.image.go_to(self.history.epoch_at(state.position))
         pieces = self.image.kept(state)
@@ -77,7 +81,7 @@ class Bench:
         ]
         return Outcome(
             state.name,
-            self.image.hash(pieces),
+            number,
             len(marks),
             tuple(findings),
             round(time.monotonic() - started, 6),
@@ -89,22 +93,29 @@ class Bench:
         return sorted(lost_units(state, optional, self.image.atomic))
 
 
+# A worker of an existing cluster may have several threads.
+_ONE_AT_A_TIME = threading.Lock()
+
+
 @functools.lru_cache(maxsize=1)
 def bench(setting: Setting) -> Bench:
     return Bench(setting)
 
 
-def try_states(setting: Setting, names: Sequence[str]) -> list[Outcome]:
-    """A worker's task."""
-    place = bench(setting)
-    return [place.try_state(states.parse(name)) for name in names]
+def try_states(setting: Setting, chosen: Sequence[tuple[str, int]]) -> list[Outcome]:
+    """A worker's task: states by their names and hashes."""
+    with _ONE_AT_A_TIME:
+        place = bench(setting)
+        return [place.try_state(states.parse(name), number) for name, number in chosen]
 
 
 def minimised(setting: Setting, name: str) -> Outcome:
     """A worker's task: the state that loses as little as possible and still fails."""
-    place = bench(setting)
-    state = states.parse(name)
+    with _ONE_AT_A_TIME:
+        return _minimised(bench(setting), states.parse(name))
 
+
+def _minimised(place: Bench, state: State) -> Outcome:
     def fails(lost: Sequence[states.Unit]) -> bool:
         trial = State(state.position, LOST, lost=tuple(sorted(lost)))
         return bool(place.try_state(trial).findings)
