@@ -24,6 +24,7 @@ BENCHMARKS = (
     "passthrough",
     "cache_scaling",
     "model",
+    "lateness",
     "waiters",
     "coalesce",
     "coalesce-guest",

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How late requests are: what the node counts, and what a client sees of it.
+
+Inside the node lateness is the completion minus the model's instant. A node could fool itself
+about that, so a client compares it with QEMU's null-co and nbdkit's delay filter
+(lateness_outside.py). On a host that is busy with something else the numbers say how busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from batchflush import build, progress
+from batchflush.bench import Number
+from batchflush.benchmarks import lateness_outside, nbd_load
+from batchflush.benchmarks.nbd_servers import Options, storage_daemon
+
+NAME = "lateness"
+HELP = "how late requests are completed, in the node and beside null-co and nbdkit"
+
+US = 1_000
+MS = 1_000_000
+SIZES = (10 * US, 20 * US, 50 * US, 100 * US, 200 * US, 500 * US, 1 * MS, 2 * MS)
+LONG = 20 * MS
+MAIN_LOOP_SIZES = (100 * US, 1 * MS)
+SECONDS = 1.2
+# Of requests of 20 ms it takes some time to have enough for a 99th percentile.
+LONG_SECONDS = 5
+
+
+def measure() -> list[Number]:
+    build.qemu()
+    iothread = _inside("in an iothread", [*SIZES, LONG], iothread=True)
+    main_loop = _inside("in the main loop", MAIN_LOOP_SIZES, iothread=False)
+    progress.console.print(_table(iothread, main_loop))
+
+    def worst(told: Mapping[int, Any], sizes: Sequence[int], name: str) -> float:
+        return max(told[size][name] for size in sizes) / US
+
+    return [
+        Number("lateness_p50_us", worst(iothread, SIZES, "p50-ns"), at_most=1),
+        Number("lateness_p99_us", worst(iothread, SIZES, "p99-ns"), at_most=10),
+        Number("lateness_20ms_p99_us", iothread[LONG]["p99-ns"] / US, at_most=60),
+        Number("lateness_mainloop_p50_us", worst(main_loop, MAIN_LOOP_SIZES, "p50-ns"), at_most=60),
+        *lateness_outside.measure(),
+    ]
+
+
+def _node(latency_ns: int) -> Options:
+    medium = {"driver": "null-co", "size": 1 << 30}
+    return {"driver": "batchflush", "write-latency-ns": latency_ns, "file": medium}
+
+
+def _inside(where: str, sizes: Sequence[int], *, iothread: bool) -> dict[int, Any]:
+    """What each node tells of its writes, by the time that they are to take."""
+    seconds = [LONG_SECONDS if size == LONG else SECONDS for size in sizes]
+    nodes = {f"ns{size}": _node(size) for size in sizes}
+    with (
+        progress.step(f"Measuring lateness {where}") as step,
+        storage_daemon(nodes, iothread=iothread) as server,
+    ):
+        for i, (size, name) in enumerate(zip(sizes, nodes, strict=True)):
+            step.update(sum(seconds[:i]), sum(seconds), _time(size))
+            nbd_load.write(server.socket, name, seconds[i])
+        told = server.statistics()
+    return {size: told[name]["lateness"][0] for size, name in zip(sizes, nodes, strict=True)}
+
+
+def _time(ns: int) -> str:
+    return f"{ns // MS} ms" if ns >= MS else f"{ns // US} µs"
+
+
+def _table(iothread: Mapping[int, Any], main_loop: Mapping[int, Any]) -> Table:
+    table = Table(title="Lateness inside the node, µs", title_justify="left")
+    for heading in ("where", "takes", "requests", "p50", "p99", "max"):
+        table.add_column(heading, justify="left" if heading == "where" else "right")
+    for where, told in (("iothread", iothread), ("main loop", main_loop)):
+        for size, entry in told.items():
+            values = (f"{entry[name] / US:,.2f}" for name in ("p50-ns", "p99-ns", "max-ns"))
+            table.add_row(where, _time(size), f"{entry['count']:,}", *values)
+    return table
