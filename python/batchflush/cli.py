@@ -26,6 +26,7 @@ COMMANDS = (
     "bench",
     "docs",
     "series",
+    "fuzz",
     "build",
     "configure",
     "graft",

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Fuzz the model and its options with libFuzzer, under AddressSanitizer and UBSan.
+
+A target is a file tests/fuzz/fuzz-NAME.c; what it asserts is the oracle. A run begins with the
+inputs in tests/fuzz/corpus/NAME, which are kept small, and keeps what it finds new in build/.
+"""
+
+import argparse
+import dataclasses
+import re
+import subprocess
+from pathlib import Path
+
+from rich.table import Table
+
+from batchflush import paths, processes, progress
+from batchflush.errors import BatchflushError, UsageError
+
+NAME = "fuzz"
+HELP = "fuzz the model with libFuzzer"
+
+FOLDER = paths.BUILD / "fuzz"
+SOURCES = paths.ROOT / "tests/fuzz"
+MODEL = paths.ROOT / "block/batchflush/model"
+FLAGS = (
+    "-g", "-O1", "-std=gnu11", "-D_GNU_SOURCE", "-fsanitize=fuzzer,address,undefined",
+    "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
+)  # fmt: skip
+DEFAULT_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a target's run came to."""
+
+    executions: int
+    coverage: int
+    corpus: int
+    findings: tuple[Path, ...]
+
+
+def targets() -> list[str]:
+    return sorted(file.stem.removeprefix("fuzz-") for file in SOURCES.glob("fuzz-*.c"))
+
+
+def build(target: str) -> Path:
+    """Compile a target together with the model."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    table = FOLDER / "batchflush-profiles.h"
+    generate = [paths.VENV_PYTHON, MODEL / "profile-gen.py", paths.PROFILES, table]
+    processes.run_logged(generate, FOLDER / "profiles.log", "making the table of classes")
+    glib = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "glib-2.0"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    program = FOLDER / f"fuzz-{target}"
+    sources = [SOURCES / f"fuzz-{target}.c", *sorted(MODEL.glob("*.c"))]
+    processes.run_logged(
+        ["clang", *FLAGS, "-I", MODEL, "-I", FOLDER, "-o", program, *sources, *glib, "-lm"],
+        FOLDER / f"{target}-build.log",
+        f"compiling the target {target}",
+        hint="clang and its libFuzzer are Debian's packages clang and libclang-rt-dev",
+    )
+    return program
+
+
+def fuzz(target: str, seconds: int, seed: int | None) -> Run:
+    """Run a target for some seconds; what crashed it is kept in build/fuzz/findings."""
+    program = build(target)
+    found = FOLDER / "corpus" / target
+    findings = FOLDER / "findings" / target
+    for folder in (found, findings):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = set(findings.iterdir())
+    known = SOURCES / "corpus" / target
+    log = FOLDER / f"{target}.log"
+    with progress.step(f"Fuzzing {target}") as step:
+        timer = progress.Timer()
+
+        def show(line: str) -> None:
+            match = re.match(r"#(\d+)\s", line)
+            if match:
+                step.update(min(timer.seconds(), seconds), seconds, f"{int(match[1]):,} inputs")
+
+        code = processes.logged(
+            [
+                program, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048",
+                "-print_final_stats=1", f"-artifact_prefix={findings}/",
+                *([f"-seed={seed}"] if seed is not None else []),
+                found, *([known] if known.is_dir() else []),
+            ],
+            log,
+            on_line=show,
+            time_limit_seconds=seconds + 120,
+        )  # fmt: skip
+    new = tuple(sorted(set(findings.iterdir()) - before))
+    if code != 0 and not new:
+        raise processes.failure(f"fuzzing {target}", code, log)
+    return _told(log.read_text(errors="replace"), len(list(found.iterdir())), new)
+
+
+def _told(text: str, corpus: int, findings: tuple[Path, ...]) -> Run:
+    executions = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
+    coverage = re.findall(r"\bcov: (\d+)", text)
+    return Run(
+        int(executions[1]) if executions else 0,
+        int(coverage[-1]) if coverage else 0,
+        corpus,
+        findings,
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "targets", metavar="TARGET", nargs="*",
+        help=f"what to fuzz (default: all): {', '.join(targets())}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", metavar="N", type=int, default=DEFAULT_SECONDS,
+        help="how long each target runs (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=int, help="repeats a run, as its log names it")
+
+
+def run(args: argparse.Namespace) -> int:
+    for target in args.targets:
+        if target not in targets():
+            raise UsageError(f"there is no target {target!r}; there are {', '.join(targets())}")
+    if args.seconds < 1:
+        raise UsageError(f"--seconds={args.seconds} is out of range; allowed is 1 or more")
+    runs = {target: fuzz(target, args.seconds, args.seed) for target in args.targets or targets()}
+    table = Table("target", "inputs", "coverage", "corpus", "findings")
+    for target, told in runs.items():
+        table.add_row(
+            target, f"{told.executions:,}", f"{told.coverage:,}", f"{told.corpus:,}",
+            str(len(told.findings)),
+        )  # fmt: skip
+    progress.console.print(table)
+    findings = [finding for told in runs.values() for finding in told.findings]
+    for finding in findings:
+        target = finding.parent.name
+        print(f"finding: {paths.shown(FOLDER / f'fuzz-{target}')} {paths.shown(finding)}")
+    if findings:
+        raise BatchflushError(f"{len(findings)} inputs broke a target")
+    return 0
