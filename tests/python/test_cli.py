@@ -119,7 +119,7 @@ def test_junit_is_counted(tmp_path: Path) -> None:
 
 def run_check(monkeypatch: pytest.MonkeyPatch, suite: Callable[[], list[check.Result]]) -> int:
     monkeypatch.setattr(check, "SUITES", {"unit": suite})
-    return check.run(argparse.Namespace(suites=[]))
+    return check.run(argparse.Namespace(suites=[], results=None))
 
 
 @pytest.mark.parametrize(
