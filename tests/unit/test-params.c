@@ -47,6 +47,13 @@ static const struct {
     { "clock", "auto" },
     { "spin-max-ns", "100000" },
     { "max-lateness-ns", "0" },
+    { "atomic-write-size", "512" },
+    { "power-cuts", "on" },
+    { "power-cut-policy", "drop-all" },
+    { "power-cut-history-size", "16777216" },
+    { "battery-hold-up-ns", "0" },
+    { "lie", "none" },
+    { "lie-delay-ns", "1000000000" },
 };
 
 static const BfOption *option_named(const char *name)
@@ -133,8 +140,10 @@ static char *unusual(const BfOption *option)
     if (option->kind == BF_OPTION_SPREAD) {
         return g_strdup("uniform:50");
     }
-    return option->choices ? g_strdup(option->choices[option->max])
-                           : number(option->max);
+    if (option->choices) {
+        return g_strdup(option->choices[option->def ? 0 : option->max]);
+    }
+    return number(option->max);
 }
 
 static void test_boundaries(void)
