@@ -83,16 +83,25 @@ def prepare_package(package: str) -> Kernel:
     return Kernel(image, modules, _base(modules))
 
 
-def with_programs(kernel: Kernel, package: str, programs: Sequence[str]) -> Kernel:
-    """The same kernel, its initramfs with programs of one more Debian package."""
+def with_programs(
+    kernel: Kernel, package: str, programs: Sequence[str], data: Sequence[str] = ()
+) -> Kernel:
+    """The same kernel, its initramfs with programs of one more Debian package.
+
+    data: files of the package that the guest finds in /share.
+    """
     root, stamp = paths.GUEST / package, paths.GUEST / f"{package}.json"
     _unpack(apt.download([package], with_dependencies=True), root, stamp)
-    made_from = hashlib.sha256(stamp.read_bytes() + " ".join(programs).encode())
+    made_from = hashlib.sha256(stamp.read_bytes() + " ".join([*programs, *data]).encode())
     made_from.update(Path(initramfs.__file__).read_bytes())
     base = paths.GUEST / f"{kernel.base.stem}-{package}-{made_from.hexdigest()[:16]}.cpio"
     if not base.exists():
-        entries = initramfs.with_parents(initramfs.program_entries(root, programs))
-        _write(base, kernel.base.read_bytes() + initramfs.cpio(entries))
+        entries = initramfs.program_entries(root, programs)
+        for name in data:
+            content = (root / name).read_bytes()
+            entries.append(initramfs.Entry.file(f"share/{Path(name).name}", content))
+        archive = initramfs.cpio(initramfs.with_parents(entries))
+        _write(base, kernel.base.read_bytes() + archive)
     return replace(kernel, base=base)
 
 

@@ -173,7 +173,8 @@ def job(cell: Cell, disk: Disk) -> str:
     measured = '{"type": "measured", "uptime": [%s, %s], "flushes": [%s, %s], "switches": "%s"}'
     return f"""\
 DISK={name}
-( sleep {cell.limit_seconds}; echo w >/proc/sysrq-trigger; report '{{"type": "hung"}}' ) &
+# Not a child of this shell, whose `wait` would wait for it.
+( ( sleep {cell.limit_seconds}; echo w >/proc/sysrq-trigger; report '{{"type": "hung"}}' ) & )
 await test -b {file} || exit 125
 {cell.setup.script}
 {file_system(cell.file_system, disk)}
@@ -213,10 +214,11 @@ sync
 """
 
 
-def programs(cell: Cell) -> list[tuple[str, tuple[str, ...]]]:
-    """The Debian packages that the guest needs programs of."""
+def with_programs(cell: Cell, kernel: packages.Kernel) -> packages.Kernel:
+    """The kernel, its initramfs with what the cell runs."""
     kind = workloads.KINDS[cell.workload.name]
-    found = [(kind.package, kind.programs)] if kind.package else []
+    if kind.package:
+        kernel = packages.with_programs(kernel, kind.package, kind.programs, kind.data)
     if cell.file_system.type == "btrfs":
-        found.append(("btrfs-progs", ("mkfs.btrfs",)))
-    return found
+        kernel = packages.with_programs(kernel, "btrfs-progs", ("mkfs.btrfs",))
+    return kernel

@@ -15,7 +15,6 @@ from rich.markup import escape
 
 from batchflush import build, cluster, paths, profiles
 from batchflush.errors import UsageError
-from batchflush.guest import packages
 from batchflush.lab import cell, experiment, kernels, results, show, workloads
 from batchflush.progress import console, step
 
@@ -129,9 +128,7 @@ def _tasks(wanted: experiment.Experiment, qemu: Path, qemu_identity: str) -> lis
     tasks = []
     for one in wanted.cells():
         built = builder.build(one.kernel)
-        kernel = built.kernel
-        for package, programs in cell.programs(one):
-            kernel = packages.with_programs(kernel, package, programs)
+        kernel = cell.with_programs(one, built.kernel)
         key = one.key(built.identity, qemu_identity)
         tasks.append(cell.Task(one, kernel, built.identity, key, logs, qemu))
     return tasks

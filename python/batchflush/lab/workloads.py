@@ -60,6 +60,8 @@ class Kind:
     programs: tuple[str, ...]
     shell: Callable[[Workload, int], str]
     figures: Callable[[Workload, int, Said], Figures]
+    # Files of the package that the program reads from /share.
+    data: tuple[str, ...] = ()
 
 
 def parse(where: str, table: Mapping[str, Any]) -> Workload:
@@ -199,6 +201,8 @@ def _script_figures(workload: Workload, threads: int, said: Said) -> Figures:
 KINDS: Mapping[str, Kind] = {
     "fs_mark": Kind(None, (), _fs_mark, _fs_mark_figures),
     "fio": Kind("fio", ("fio",), _fio, _fio_figures),
-    "dbench": Kind("dbench", ("dbench",), _dbench, _dbench_figures),
+    "dbench": Kind(
+        "dbench", ("dbench",), _dbench, _dbench_figures, ("usr/share/dbench/client.txt",)
+    ),
     "script": Kind(None, (), _script, _script_figures),
 }
