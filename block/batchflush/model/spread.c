@@ -233,15 +233,13 @@ double bf_spread_draw(const BfSpread *spread, BfRandom *random)
     case BF_SPREAD_UNIFORM:
         return 1 + spread->scale * (2 * bf_random_unit(random) - 1);
     case BF_SPREAD_NORMAL:
-        return MAX(0, 1 + spread->scale * bf_random_normal(random));
+        return fmax(0, 1 + spread->scale * bf_random_normal(random));
     case BF_SPREAD_LOG_NORMAL:
-        return MIN(FACTOR_MAX,
-                   exp(spread->scale +
-                       spread->exponent * bf_random_normal(random)));
+        return fmin(FACTOR_MAX, exp(spread->scale + spread->exponent *
+                                    bf_random_normal(random)));
     case BF_SPREAD_PARETO:
-        return MIN(FACTOR_MAX,
-                   spread->scale * pow(bf_random_unit(random),
-                                       spread->exponent));
+        return fmin(FACTOR_MAX, spread->scale * pow(bf_random_unit(random),
+                                                    spread->exponent));
     case BF_SPREAD_TABLE:
         return table_at(spread, 100 * bf_random_unit(random));
     default:
