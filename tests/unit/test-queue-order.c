@@ -505,6 +505,7 @@ static void test_the_head_waits_for_the_stream(void)
 {
     for (BfQueueOrder order = 0; order <= BF_ORDER_DEADLINE; order++) {
         BfRequest next = at_cylinder(BF_OP_READ, 100);
+        BfHead head;
         Stream s;
 
         stream_start(&s, order);
@@ -517,8 +518,11 @@ static void test_the_head_waits_for_the_stream(void)
         g_assert_cmpint(s.other.done_at, ==, BF_NEVER);
         g_assert_cmpint(bf_service_decision_at(&s.f.service), ==,
                         next.done_at + WINDOW);
+        head = s.f.service.head;
         settle(&s.f);
-        g_assert_cmpint(s.other.done_at, >, next.done_at + WINDOW);
+        g_assert_cmpint(s.other.done_at, ==,
+                        bf_head_serve(&head, next.done_at + WINDOW, true,
+                                      s.other.offset, BLOCK));
         teardown(&s.f);
     }
 }
