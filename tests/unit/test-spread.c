@@ -177,7 +177,7 @@ static void test_table(void)
     }
     g_assert_cmpfloat_with_epsilon(bf_spread_mean(&spread),
                                    0.1 * 0.5 + 0.4 * 0.75 + 0.4 * 2 +
-                                   0.09 * 11.5 + 0.01 * 20, 1e-9);
+                                   0.09 * 11.5 + 0.01 * 20, 0.000001);
     assert_near(s->mean, bf_spread_mean(&spread), 0.005);
 }
 
