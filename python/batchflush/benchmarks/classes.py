@@ -121,9 +121,10 @@ def stated_by(profile: Profile) -> str:
 
 
 def stated(profile: Profile, size: int = DISK_BYTES) -> tuple[dict[Load, float], str]:
-    """Nanoseconds per request of each load, and who says so."""
+    """Nanoseconds per request of each load, in the order of LOADS, and who says so."""
     by = stated_by(profile)
-    return by_hand(profile) if by == "hand" else by_model(profile, size), by
+    times = by_hand(profile) if by == "hand" else by_model(profile, size)
+    return {load: times[load] for load in LOADS if load in times}, by
 
 
 def by_hand(profile: Profile) -> dict[Load, float]:
