@@ -19,6 +19,7 @@
 #include "qobject/qjson.h"
 #include "qobject/qlist.h"
 #include "qemu/units.h"
+#include <math.h>
 #include "standard-headers/linux/virtio_blk.h"
 #include "standard-headers/linux/virtio_config.h"
 #include "standard-headers/linux/virtio_ring.h"
@@ -854,6 +855,279 @@ static void test_controller_refusals(void)
     qtest_quit(qts);
 }
 
+/*
+ * A disk with a head on the 16 MiB medium: a turn takes 10 ms, a track
+ * holds 1 MiB and is a cylinder, so there are 16 of them.
+ */
+#define TURN_NS 10000000
+#define TRACK (1 * MiB)
+#define SETTLE_NS 1000000
+#define AVERAGE_NS 2000000
+#define FULL_NS 4000000
+#define READ_NS 20000
+#define BLOCK_NS (TURN_NS * INT64_C(4096) / TRACK)
+#define HEAD "rpm=6000,bandwidth=100M,tracks-per-cylinder=1," \
+             "seek-settle-ns=1000000,seek-average-ns=2000000," \
+             "seek-full-ns=4000000,read-latency-ns=20000," \
+             "write-latency-ns=10000,coalesce=off"
+
+static Request submit_read(Disk *disk, uint64_t offset)
+{
+    return submit(disk, &disk->disk, VIRTIO_BLK_T_IN, offset, BLOCK, 0xaa);
+}
+
+/* Let the clock be at the beginning of a turn. */
+static int64_t step_to_turn(Disk *disk)
+{
+    int64_t now = qtest_clock_step(disk->qts, 1);
+
+    return qtest_clock_step(disk->qts, TURN_NS - now % TURN_NS);
+}
+
+/*
+ * When the first block of a cylinder has been served by a head that
+ * can leave cylinder @from at @start: each cylinder is turned by a settle
+ * against the one before.
+ */
+static int64_t served(int64_t start, int from, int cylinder)
+{
+    double x = (ABS(cylinder - from) - 1) / 14.0;
+    int64_t there = start +
+        (cylinder == from ? 0 : x < 1.0 / 3
+         ? SETTLE_NS + (AVERAGE_NS - SETTLE_NS) * sqrt(3 * x)
+         : AVERAGE_NS + (FULL_NS - AVERAGE_NS) * (x - 1.0 / 3) * 1.5);
+    int64_t wait = cylinder * SETTLE_NS % TURN_NS - there % TURN_NS;
+
+    return there + (wait < 0 ? wait + TURN_NS : wait) + BLOCK_NS;
+}
+
+static void test_head(void)
+{
+    Disk disk = {};
+    int64_t now;
+
+    disk_start(&disk, HEAD);
+    now = step_to_turn(&disk);
+    /* The first block has gone by while the electronics were at work. */
+    assert_takes(&disk, submit_read(&disk, 0), TURN_NS + BLOCK_NS);
+    /* A stream is read at the rate of the medium. */
+    for (int i = 1; i < 8; i++) {
+        int64_t next = TURN_NS * INT64_C(4096) * (i + 1) / TRACK -
+                       TURN_NS * INT64_C(4096) * i / TRACK;
+
+        assert_takes(&disk, submit_read(&disk, i * BLOCK), next);
+    }
+    /* Elsewhere it takes a seek and what is left of a turn. */
+    for (int i = 0; i < 4; i++) {
+        static const int cylinders[] = { 0, 8, 15, 14, 0 };
+
+        now = qtest_clock_step(disk.qts, 12345);
+        assert_takes(&disk, submit_read(&disk, cylinders[i + 1] * TRACK),
+                     served(now + READ_NS, cylinders[i], cylinders[i + 1]) -
+                     now);
+    }
+    disk_end(&disk);
+}
+
+static void test_queue_order(void)
+{
+    Request first, far, near, middle;
+    int64_t now, first_at, near_at, middle_at, far_at;
+    Disk disk = {};
+
+    disk_start(&disk, HEAD ",queue-order=nearest");
+    now = step_to_turn(&disk);
+    first = submit_read(&disk, 0);
+    far = submit_read(&disk, 15 * TRACK);
+    middle = submit_read(&disk, 7 * TRACK);
+    near = submit_read(&disk, 2 * TRACK);
+
+    first_at = now + TURN_NS + BLOCK_NS;
+    near_at = served(first_at, 0, 2);
+    middle_at = served(near_at, 2, 7);
+    far_at = served(middle_at, 7, 15);
+    assert_takes(&disk, first, first_at - now);
+    assert_takes(&disk, near, near_at - first_at);
+    assert_takes(&disk, middle, middle_at - near_at);
+    assert_takes(&disk, far, far_at - middle_at);
+    disk_end(&disk);
+}
+
+/* Many at once: each is done, whoever of them waits for decisions. */
+static void test_queue_of_many(void)
+{
+    static const char *const orders[] = { "fifo", "nearest", "deadline" };
+
+    for (size_t order = 0; order < G_N_ELEMENTS(orders); order++) {
+        g_autofree char *options = g_strdup_printf(
+            HEAD ",write-cache=volatile,queue-order=%s,queue-depth=8,"
+            "queue-deadline-ns=30000000,idle-window-ns=3000000",
+            orders[order]);
+        Request requests[40];
+        Disk disk = {};
+
+        disk_start(&disk, options);
+        for (int i = 0; i < 40; i++) {
+            uint64_t offset = i * 7919 % 16 * TRACK + i * BLOCK;
+
+            requests[i] = i % 10 == 9 ? submit_flush(&disk)
+                : i % 3 ? submit_read(&disk, offset)
+                        : submit_write(&disk, offset, i);
+            step(&disk, 1 + i % 2 * SETTLE_NS);
+        }
+        for (int i = 0; i < 60; i++) {
+            step(&disk, TURN_NS);
+        }
+        for (int i = 0; i < 40; i++) {
+            g_assert_cmphex(status(&disk, requests[i]), ==,
+                            VIRTIO_BLK_S_OK);
+        }
+        disk_end(&disk);
+    }
+}
+
+/* A machine that stops, quits or cuts its power has no use for a queue. */
+static void test_queue_is_cut_short(void)
+{
+    Request requests[6];
+    Disk disk = {};
+
+    disk_start(&disk, HEAD ",queue-order=nearest,write-cache=volatile,"
+               "flush-concurrency=exclusive");
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 6; i++) {
+            requests[i] = i == 4 ? submit_flush(&disk)
+                                 : submit_read(&disk, i * 3 * TRACK);
+        }
+        if (round == 0) {
+            qmp_ok(&disk, "stop");
+            qmp_ok(&disk, "cont");
+        } else if (round == 1) {
+            cut(&disk);
+            restore(&disk);
+        }
+        for (int i = 0; round < 2 && i < 6; i++) {
+            g_assert_cmphex(wait_status(&disk, requests[i]), ==, round == 0
+                            ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR);
+        }
+    }
+    disk_end(&disk);
+}
+
+/* The head waits for its reader, but not while a flush waits. */
+static void test_idle_window(void)
+{
+    const int64_t window = 50000000;
+    Request other, flush;
+    int64_t now, flush_at, other_at;
+    Disk disk = {};
+
+    disk_start(&disk, HEAD ",write-cache=volatile,flush-latency-ns=8000000,"
+               "idle-window-ns=50000000");
+    write_block(&disk, 3 * TRACK, 0x33);
+    now = step_to_turn(&disk);
+    assert_takes(&disk, submit_read(&disk, 0), TURN_NS + BLOCK_NS);
+    assert_takes(&disk, submit_read(&disk, BLOCK), BLOCK_NS + 1);
+    now += TURN_NS + 2 * BLOCK_NS + 1;
+    other = submit_read(&disk, 8 * TRACK);
+    assert_takes(&disk, other, served(now + window, 0, 8) - now);
+
+    /* The stream goes on, two blocks behind the beginning of the track. */
+    now = qtest_clock_step(disk.qts, 1);
+    assert_takes(&disk, submit_read(&disk, 2 * BLOCK),
+                 served(now + READ_NS, 8, 0) + 2 * BLOCK_NS + 1 - now);
+    other = submit_read(&disk, 8 * TRACK);
+    now = qtest_clock_step(disk.qts, window / 2);
+    g_assert_cmphex(status(&disk, other), ==, PENDING);
+    flush = submit_flush(&disk);
+    /* In order of arrival: the other one, then what the flush drains. */
+    other_at = served(now, 0, 8);
+    flush_at = served(other_at, 8, 3) + FLUSH_NS;
+    assert_takes(&disk, other, other_at - now);
+    assert_takes(&disk, flush, flush_at - other_at);
+    disk_end(&disk);
+}
+
+/* SplitMix64, as the model's generator. */
+static double next_unit(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (((z ^ (z >> 31)) >> 12) + 0.5) / (UINT64_C(1) << 52);
+}
+
+static void test_spread(void)
+{
+    uint64_t state = 42;
+    Disk disk = {};
+
+    disk_start(&disk, "read-latency-ns=1000000,flush-latency-ns=2000000,"
+               "latency-spread=uniform:50,flush-spread=pareto:2,seed=42,"
+               "coalesce=off");
+    for (int i = 0; i < 10; i++) {
+        assert_takes(&disk, submit_read(&disk, i * BLOCK),
+                     1000000 * (0.5 + next_unit(&state)) + 0.5);
+        assert_takes(&disk, submit_flush(&disk),
+                     2000000 * (0.5 * pow(next_unit(&state), -0.5)) + 0.5);
+    }
+    disk_end(&disk);
+}
+
+/* A discard or a write of zeroes of one block. */
+static Request submit_range(Disk *disk, uint32_t type, uint64_t offset)
+{
+    QTestState *qts = disk->qts;
+    Request req = {
+        .address = guest_alloc(&disk->alloc, 16 + 16 + 1), .bytes = 16,
+    };
+    uint32_t head;
+
+    qtest_writel(qts, req.address, type);
+    qtest_writel(qts, req.address + 4, 0);
+    qtest_writeq(qts, req.address + 8, 0);
+    qtest_writeq(qts, req.address + 16, offset / 512);
+    qtest_writel(qts, req.address + 24, BLOCK / 512);
+    qtest_writel(qts, req.address + 28, 0);
+    qtest_writeb(qts, req.address + 32, PENDING);
+    head = qvirtqueue_add(qts, disk->disk.vq, req.address, 32, false, true);
+    qvirtqueue_add(qts, disk->disk.vq, req.address + 32, 1, true, false);
+    qvirtqueue_kick(qts, &disk->disk.dev->vdev, disk->disk.vq, head);
+    return req;
+}
+
+static void check_costs(const char *options, int64_t discard, int64_t zero,
+                        int64_t fua)
+{
+    Disk disk = {};
+
+    /* The device has no write cache of its own: each write has FUA. */
+    start(&disk, "-global virtio-blk-device.write-cache=off "
+          "-blockdev driver=batchflush-memory,node-name=medium,size=16M,"
+          "discard=unmap "
+          "-blockdev driver=batchflush,node-name=disk,file=medium,"
+          "discard=unmap," TIMES ",write-cache=volatile%s "
+          "-blockdev driver=raw,node-name=other,file=medium,read-only=on",
+          options);
+    assert_takes(&disk, submit_range(&disk, VIRTIO_BLK_T_DISCARD, 0),
+                 discard);
+    assert_takes(&disk, submit_range(&disk, VIRTIO_BLK_T_WRITE_ZEROES, 0),
+                 zero);
+    assert_takes(&disk, submit_write(&disk, 0, 0x11), fua);
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    disk_end(&disk);
+}
+
+static void test_costs(void)
+{
+    const int64_t past = WRITE_NS + DESTAGE_NS;
+
+    check_costs("", past, past, past);
+    check_costs(",discard-latency-ns=1000,zero-latency-ns=2000,"
+                "fua-latency-ns=3000", 1000, 2000, 3000);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -887,5 +1161,13 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/controller/power", test_controller_power);
     qtest_add_func("batchflush/controller/refusals",
                    test_controller_refusals);
+    qtest_add_func("batchflush/model/head", test_head);
+    qtest_add_func("batchflush/model/queue-order", test_queue_order);
+    qtest_add_func("batchflush/model/queue-of-many", test_queue_of_many);
+    qtest_add_func("batchflush/model/queue-is-cut-short",
+                   test_queue_is_cut_short);
+    qtest_add_func("batchflush/model/idle-window", test_idle_window);
+    qtest_add_func("batchflush/model/spread", test_spread);
+    qtest_add_func("batchflush/model/costs", test_costs);
     return g_test_run();
 }
