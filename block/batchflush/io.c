@@ -318,8 +318,8 @@ typedef struct MediumChange {
     bool keeps_cache;           /* what is cached remains valid */
 } MediumChange;
 
-typedef int coroutine_fn GRAPH_RDLOCK_PTR
-(*MediumChangeFunc)(const MediumChange *change);
+/* Called with the graph locked for reading, which a type cannot say. */
+typedef int coroutine_fn (*MediumChangeFunc)(const MediumChange *change);
 
 static int coroutine_fn GRAPH_RDLOCK change_write(const MediumChange *c)
 {
