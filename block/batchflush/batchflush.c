@@ -114,6 +114,7 @@ static bool open_log(BDRVBatchflushState *s, const char *filename,
 {
     int64_t size;
 
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
     if (!filename) {
         return true;
     }

@@ -52,7 +52,7 @@ static size_t next_run(BDRVBatchflushState *s, BfSweep *sweep,
                          offset);
 }
 
-static bool get_buffers(BDRVBatchflushState *s)
+static bool GRAPH_RDLOCK get_buffers(BDRVBatchflushState *s)
 {
     BlockDriverState *child = s->bs->file->bs;
 
