@@ -56,6 +56,7 @@ struct BDRVBatchflushState {
     uint64_t last_write;        /* its number, without a store */
     uint64_t writes;            /* that have arrived */
     uint64_t flushes;
+    uint64_t reads;
     BfSurvivors survivors;      /* while the power is off */
 
     BfFlushStats flush_stats;   /* this node's share of the flushes */

@@ -183,6 +183,7 @@ batchflush_co_preadv_part(BlockDriverState *bs, int64_t offset,
     }
 
     QEMU_LOCK_GUARD(&s->controller->lock);
+    s->reads++;
     ret = request_begin(s, &req, BF_OPERATION_READ);
     if (ret < 0) {
         return ret;

@@ -7,6 +7,7 @@
 #include "qapi/qapi-commands-batchflush.h"
 #include "qapi/util.h"
 #include "qemu/main-loop.h"
+#include "qobject/qdict.h"
 
 #include "outage.h"
 
@@ -104,6 +105,26 @@ static void add_battery(BatchflushNodeInfo *info,
 }
 
 /* Called with the lock held. */
+static void add_configuration(BatchflushNodeInfo *info,
+                              const BDRVBatchflushState *s)
+{
+    AioContext *ctx = bdrv_get_aio_context(s->bs);
+    bool virtual = s->controller->clock == QEMU_CLOCK_VIRTUAL;
+
+    info->profile = g_strdup(qdict_get_try_str(s->bs->options, "profile"));
+    info->cache_size = s->store ? bf_store_capacity(s->store) : 0;
+    info->flush_concurrency =
+        (BatchflushFlushConcurrency)s->params.flush_concurrency;
+    info->coalesce = (BatchflushCoalesce)s->params.coalesce;
+    info->clock = virtual ? BATCHFLUSH_CLOCK_VIRTUAL
+                          : BATCHFLUSH_CLOCK_REALTIME;
+    info->now_ns = batchflush_now(s->controller);
+    info->main_loop = ctx == qemu_get_aio_context();
+    info->spin_max_ns = s->params.spin_max_ns;
+    info->max_lateness_ns = s->params.max_lateness_ns;
+}
+
+/* Called with the lock held. */
 static BatchflushNodeInfo *node_info(const BDRVBatchflushState *s)
 {
     const BatchflushController *c = s->controller;
@@ -125,6 +146,7 @@ static BatchflushNodeInfo *node_info(const BDRVBatchflushState *s)
         .position = s->writes + s->flushes,
         .writes = s->writes,
         .flushes = s->flushes,
+        .reads = s->reads,
     };
     if (s->history) {
         info->undo_bytes = bf_history_before_bytes(s->history);
@@ -133,6 +155,7 @@ static BatchflushNodeInfo *node_info(const BDRVBatchflushState *s)
             bf_history_forgotten_bytes(s->history);
     }
     add_battery(info, c);
+    add_configuration(info, s);
     return info;
 }
 
