@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Holding a crash state against something: the view of it, its checkers, its smallest form."""
 
+import json
 import random
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash_logs import Maker
@@ -14,6 +15,7 @@ from batchflush.crash import checkers, minimise, overlay, states, witness
 from batchflush.crash.history import Mark, read
 from batchflush.crash.image import Image
 from batchflush.crash.log import Log
+from batchflush.crash.record import witness as witness_program
 from batchflush.crash.results import kind, open_results
 from batchflush.crash.states import State
 from batchflush.crash.trial import Outcome, Setting
@@ -146,56 +148,64 @@ def test_a_checker_that_does_not_fit_is_refused() -> None:
 
 def witnessed(tmp_path: Path) -> tuple[list[Mark], dict[str, bytes]]:
     """What the guest's program promises, and the files that it leaves, here on the host."""
-    from batchflush.crash.record import witness as program
-
-    folder, device = tmp_path / "files", tmp_path / "device"
+    folder = tmp_path / "files"
     folder.mkdir()
-    device.write_bytes(bytes(MIB))
-    # Marks overwrite each other, so they are looked at through its system calls' data.
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
-    trace = tmp_path / "trace"
-    subprocess.run(
-        [strace, "-f", "-s", "200", "-e", "trace=pwrite64", "-o", trace,
-         program(), "run", folder, device, "0", "2", "20"], check=True,
-    )  # fmt: skip
-    texts = [line.split("batchflush mark ")[1] for line in trace.read_text().splitlines()
-             if "batchflush mark " in line]  # fmt: skip
-    marks = [
-        Mark(i, text.split(" ", 1)[1].split("\\0")[0].split('"')[0]) for i, text in enumerate(texts)
-    ]
-    return marks, witness.read_directory(folder)
+    marks = told("run", folder, "-", "0", "2", "20")
+    return [Mark(i, mark["text"]) for i, mark in enumerate(marks)], witness.read_directory(folder)
+
+
+def told(*arguments: str | Path) -> list[dict[str, Any]]:
+    """What the guest's program says, line by line."""
+    done = subprocess.run(
+        [witness_program(), *arguments], check=True, capture_output=True, text=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def broken(owed: dict[str, witness.Promise], files: dict[str, bytes]) -> list[str]:
+    return witness.broken(owed, {name: witness.held(name, data) for name, data in files.items()})
 
 
 def test_the_witness_keeps_its_own_promises(tmp_path: Path) -> None:
     marks, files = witnessed(tmp_path)
     owed = witness.promises(marks)
     assert {p.verb for p in owed.values()} == {"append", "replace", "gone"}
-    assert witness.broken(owed, files) == []
+    assert broken(owed, files) == []
     for name, promise in owed.items():
         if promise.verb == "gone":
-            assert witness.broken(owed, {**files, name: b""}) == [
+            assert broken(owed, {**files, name: b""}) == [
                 f"{name} is there again, deleted and synced before"
             ]
             continue
         without = {n: d for n, d in files.items() if n != name}
-        assert witness.broken(owed, without) == [f"{name} is not there, synced before"]
+        assert broken(owed, without) == [f"{name} is not there, synced before"]
         damaged = bytearray(files[name])
         damaged[300] ^= 1
-        assert len(witness.broken(owed, {**files, name: bytes(damaged)})) == 1
-        assert len(witness.broken(owed, {**files, name: files[name][:500]})) == 1
+        assert len(broken(owed, {**files, name: bytes(damaged)})) == 1
+        assert len(broken(owed, {**files, name: files[name][:500]})) == 1
+
+
+def test_the_guest_sees_the_files_as_we_do(tmp_path: Path) -> None:
+    _, files = witnessed(tmp_path)
+    for name in list(files)[::2]:
+        changed = bytearray(files[name])
+        changed[len(changed) // 2] ^= 1
+        (tmp_path / "files" / name).write_bytes(changed)
+        files[name] = bytes(changed)
+    seen = {
+        line["name"]: witness.Held(
+            line["records"], None if line["version"] < 0 else line["version"]
+        )
+        for line in told("tell", tmp_path / "files")
+    }
+    assert seen == {name: witness.held(name, data) for name, data in files.items()}
 
 
 def test_an_older_version_is_a_broken_promise() -> None:
     old = witness.content(6000, "replace.0.1", 5)
     owed = {"replace.0.1": witness.Promise("replace", 9)}
-    assert witness.broken(owed, {"replace.0.1": old}) == [
-        "replace.0.1 has version 5, version 9 was synced"
-    ]
-    assert (
-        witness.broken({"replace.0.1": witness.Promise("replace", 5)}, {"replace.0.1": old}) == []
-    )
+    assert broken(owed, {"replace.0.1": old}) == ["replace.0.1 has version 5, version 9 was synced"]
+    assert broken({"replace.0.1": witness.Promise("replace", 5)}, {"replace.0.1": old}) == []
 
 
 def test_what_is_being_deleted_is_owed_to_nobody() -> None:

@@ -88,7 +88,8 @@ def witness_of_ext4(image: Image, state: str, marks: Sequence[Mark]) -> list[str
         request = f"rdump /{witness.DIRECTORY} {folder}"
         overlay.run(image, [overlay.program("debugfs", "e2fsprogs"), "-R", request, image.path])
         files = folder / witness.DIRECTORY
-        return witness.broken(owed, witness.read_directory(files) if files.is_dir() else {})
+        there = witness.read_directory(files) if files.is_dir() else {}
+        return witness.broken(owed, {name: witness.held(name, there[name]) for name in there})
     finally:
         shutil.rmtree(folder)
 

@@ -6,12 +6,14 @@
  *     witness mark DEVICE OFFSET TEXT
  *     witness run DIR DEVICE OFFSET THREADS ROUNDS
  *     witness fill DIR BYTES
+ *     witness tell DIR
  *
  * A mark is a direct write of 4096 bytes to the disk itself, beyond the
  * file system: it begins when the system call before it has returned, so
  * whatever position the log gives it, that call was acknowledged before.
  * It holds MARK, a serial number and a text, and a slot of its own for
- * each thread.
+ * each thread.  With the device "-" marks are lines of JSON on standard
+ * output, {"type": "mark", "text": TEXT}, each written at once.
  *
  * Each thread of `run` works on files of its own and syncs all it does.
  * Its marks say what the file system owes it from there on:
@@ -21,7 +23,10 @@
  *     drop NAME           no longer anything
  *     gone NAME           NAME is not there
  *
- * python/batchflush/crash/witness.py holds a file system to that.
+ * python/batchflush/crash/witness.py holds a file system to that.  `tell`
+ * says what the files in a directory hold, a line of JSON each: a number
+ * of good records from the beginning on, and the version if it is whole,
+ * else -1.
  */
 
 #define _GNU_SOURCE
@@ -30,6 +35,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,9 +51,12 @@
 #define SMALL_BYTES 3000
 #define SMALL_FILES 6           /* that are kept */
 #define NAME_BYTES 64
+#define TEXT_BYTES 256
+#define LONGEST_BYTES (RECORDS * RECORD_BYTES)  /* of our files */
 
 typedef struct Marker {
     int fd;
+    bool lines;                 /* of JSON, in place of blocks */
     off_t offset;
     unsigned long serial;
     char *block;
@@ -77,7 +86,9 @@ fail(const char *format, ...)
 
 static void marker_open(Marker *marker, const char *device, off_t offset)
 {
-    marker->fd = open(device, O_WRONLY | O_DIRECT);
+    marker->lines = !strcmp(device, "-");
+    marker->fd = marker->lines ? STDOUT_FILENO
+                               : open(device, O_WRONLY | O_DIRECT);
     if (marker->fd < 0) {
         fail("cannot open %s", device);
     }
@@ -88,21 +99,40 @@ static void marker_open(Marker *marker, const char *device, off_t offset)
     }
 }
 
-static void __attribute__((format(printf, 2, 3)))
-mark(Marker *marker, const char *format, ...)
+static void write_line(Marker *marker, const char *text)
 {
-    va_list args;
-    int used;
+    int bytes = snprintf(marker->block, MARK_BYTES,
+                         "{\"type\": \"mark\", \"text\": \"%s\"}\n", text);
 
+    if (write(marker->fd, marker->block, bytes) != bytes) {
+        fail("cannot write a mark");
+    }
+}
+
+static void write_block(Marker *marker, const char *text)
+{
     memset(marker->block, 0, MARK_BYTES);
-    used = snprintf(marker->block, MARK_BYTES, "%s %lu ", MARK,
-                    marker->serial++);
-    va_start(args, format);
-    vsnprintf(marker->block + used, MARK_BYTES - used, format, args);
-    va_end(args);
+    snprintf(marker->block, MARK_BYTES, "%s %lu %s", MARK, marker->serial++,
+             text);
     if (pwrite(marker->fd, marker->block, MARK_BYTES, marker->offset) !=
         MARK_BYTES) {
         fail("cannot write a mark");
+    }
+}
+
+static void __attribute__((format(printf, 2, 3)))
+mark(Marker *marker, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (marker->lines) {
+        write_line(marker, text);
+    } else {
+        write_block(marker, text);
     }
 }
 
@@ -261,6 +291,70 @@ static int fill(const char *path, unsigned long bytes)
     return 0;
 }
 
+static unsigned long good_records(const char *name, const char *data,
+                                  size_t bytes)
+{
+    char expected[RECORD_BYTES];
+    unsigned long i;
+
+    for (i = 0; (i + 1) * RECORD_BYTES <= bytes; i++) {
+        content(expected, RECORD_BYTES, name, i);
+        if (memcmp(data + i * RECORD_BYTES, expected, RECORD_BYTES)) {
+            break;
+        }
+    }
+    return i;
+}
+
+/* The version that the file holds as a whole, else -1. */
+static long whole_version(const char *name, const char *data, size_t bytes)
+{
+    char expected[REPLACED_BYTES], head[NAME_BYTES];
+    size_t wanted = strncmp(name, "small", 5) ? REPLACED_BYTES : SMALL_BYTES;
+    long version;
+    int used = 0;
+
+    if (bytes != wanted || sscanf(data, "%63s %ld%n", head, &version,
+                                  &used) != 2 || strcmp(head, name)) {
+        return -1;
+    }
+    content(expected, wanted, name, version);
+    return memcmp(data, expected, wanted) ? -1 : version;
+}
+
+static void tell_file(int dir, const char *name)
+{
+    char data[LONGEST_BYTES + 1];
+    int fd = openat(dir, name, O_RDONLY);
+    ssize_t bytes = fd < 0 ? -1 : read(fd, data, LONGEST_BYTES);
+
+    if (bytes < 0) {
+        fail("cannot read %s", name);
+    }
+    close(fd);
+    data[bytes] = 0;
+    printf("{\"type\": \"file\", \"name\": \"%s\", \"records\": %lu, "
+           "\"version\": %ld}\n", name, good_records(name, data, bytes),
+           whole_version(name, data, bytes));
+}
+
+static int tell(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+
+    if (!dir) {
+        fail("cannot open %s", path);
+    }
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] != '.') {
+            tell_file(dirfd(dir), entry->d_name);
+        }
+    }
+    closedir(dir);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 5 && !strcmp(argv[1], "mark")) {
@@ -276,6 +370,9 @@ int main(int argc, char **argv)
     }
     if (argc == 4 && !strcmp(argv[1], "fill")) {
         return fill(argv[2], atol(argv[3]));
+    }
+    if (argc == 3 && !strcmp(argv[1], "tell")) {
+        return tell(argv[2]);
     }
     fprintf(stderr, "witness: see its source for how to use it\n");
     return 2;

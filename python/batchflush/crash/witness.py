@@ -59,37 +59,44 @@ def content(size: int, name: str, version: int) -> bytes:
     return (head + words[len(head) :])[:size]
 
 
-def broken(owed: Mapping[str, Promise], files: Mapping[str, bytes]) -> list[str]:
+@dataclass(frozen=True)
+class Held:
+    """What a file holds: good records from its beginning on; a version, if it is a whole one."""
+
+    records: int
+    version: int | None
+
+
+def held(name: str, data: bytes) -> Held:
+    """The same that `witness tell` says of a file."""
+    records = 0
+    while data[records * RECORD_BYTES :].startswith(content(RECORD_BYTES, name, records)):
+        records += 1
+    size = REPLACED_BYTES.get(name.split(".")[0], 0)
+    head = re.match(rb"\S+ (\d{1,9})\n", data)
+    whole = head and data == content(size, name, int(head[1]))
+    return Held(records, int(head[1]) if head and whole else None)
+
+
+def broken(owed: Mapping[str, Promise], files: Mapping[str, Held]) -> list[str]:
     """The promises that the files do not keep, a sentence each."""
     found = (_broken(name, promise, files.get(name)) for name, promise in owed.items())
     return [sentence for sentence in found if sentence]
 
 
-def _broken(name: str, promise: Promise, data: bytes | None) -> str:
+def _broken(name: str, promise: Promise, file: Held | None) -> str:
     if promise.verb == "gone":
-        return f"{name} is there again, deleted and synced before" if data is not None else ""
-    if data is None:
+        return f"{name} is there again, deleted and synced before" if file else ""
+    if file is None:
         return f"{name} is not there, synced before"
     if promise.verb == "append":
-        expected = b"".join(content(RECORD_BYTES, name, i) for i in range(promise.number))
-        if data[: len(expected)] != expected:
-            good = _records(name, data, promise.number)
-            return f"{name} has {good} good records of {promise.number} that were synced"
-        return ""
-    size = REPLACED_BYTES[name.split(".")[0]]
-    head = re.match(rb"(\S+) (\d{1,9})\n", data)
-    if not head or data != content(size, name, int(head[2])):
+        if file.records < promise.number:
+            return f"{name} has {file.records} good records of {promise.number} that were synced"
+    elif file.version is None:
         return f"{name} is not whole, version {promise.number} having been synced"
-    if int(head[2]) < promise.number:
-        return f"{name} has version {int(head[2])}, version {promise.number} was synced"
+    elif file.version < promise.number:
+        return f"{name} has version {file.version}, version {promise.number} was synced"
     return ""
-
-
-def _records(name: str, data: bytes, limit: int) -> int:
-    for i in range(limit):
-        if data[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] != content(RECORD_BYTES, name, i):
-            return i
-    return limit
 
 
 def read_directory(folder: Path) -> dict[str, bytes]:
