@@ -30,6 +30,7 @@ BENCHMARKS = (
     "coalesce-guest",
     "watermarks",
     "classes",
+    "crash",
 )
 
 RESULTS = paths.BENCH / "results.json"
