@@ -222,8 +222,9 @@ static int64_t leave(BfService *service, const BfRequest *request,
     if (request->op == BF_OP_READ && service->params->interface_bandwidth) {
         int64_t transfer = transfer_ns(service->params->interface_bandwidth,
                                        request->bytes);
+        int64_t turn_over = take_interface(service, start, transfer);
 
-        return MAX(done + transfer, take_interface(service, start, transfer));
+        return MAX(done + transfer, turn_over);
     }
     return done;
 }
