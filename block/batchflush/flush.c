@@ -116,6 +116,14 @@ static bool is_clean(const FlushPart *part)
     return !part->sweep && s->sweeps_open == 0;
 }
 
+static BfOp flush_op(const FlushPart *part)
+{
+    if (part->clean) {
+        return BF_OP_FLUSH_CLEAN;
+    }
+    return part->drains ? BF_OP_FLUSH : BF_OP_FLUSH_BACKED;
+}
+
 /* Take the snapshot: what was completed until now, this flush covers. */
 static void coroutine_fn part_begin(FlushPart *part, int64_t now)
 {
@@ -138,9 +146,7 @@ static void coroutine_fn part_begin(FlushPart *part, int64_t now)
         part->runs = batchflush_co_ask_destage(s, &part->destage,
                                                part->sweep, now);
     }
-    part->ask.request = (BfRequest) {
-        .op = part->clean ? BF_OP_FLUSH_CLEAN : BF_OP_FLUSH,
-    };
+    part->ask.request = (BfRequest) { .op = flush_op(part) };
     batchflush_co_ask(s, &part->ask, now);
     trace_batchflush_flush_begin(s->bs, part->flight.members,
                                  part->dirty_bytes,

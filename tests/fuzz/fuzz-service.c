@@ -110,7 +110,7 @@ static void play_request(Play *play, Input *input)
     BfRequest *request = &play->requests[play->count];
 
     *request = (BfRequest) {
-        .op = take(input, 1) % (BF_OP_FLUSH_CLEAN + 1),
+        .op = take(input, 1) % (BF_OP_FLUSH_BACKED + 1),
         .offset = 4096 * (take(input, 3) % (LENGTH / 4096 - 256)),
         .bytes = 4096 * (1 + take(input, 1)),
     };

@@ -210,6 +210,17 @@ static void test_clean_flush_does_not_wait_for_destage(void)
     teardown(&f);
 }
 
+static void test_backed_flush_does_not_wait_for_destage(void)
+{
+    Fixture f;
+
+    setup(&f, 1, BF_FLUSH_SERIAL);
+    g_assert_cmpint(request(&f, 0, BF_OP_DESTAGE), ==, STAGE);
+    g_assert_cmpint(submit(&f, 0, BF_OP_FLUSH_BACKED, 0), ==, FLUSH);
+    g_assert_cmpint(flush(&f, 0), ==, 2 * FLUSH);
+    teardown(&f);
+}
+
 static void test_flush_does_not_wait_for_reads(void)
 {
     Fixture f;
@@ -608,6 +619,8 @@ int main(int argc, char **argv)
                     test_flush_waits_for_destage);
     g_test_add_func("/service/clean-flush-does-not-wait-for-destage",
                     test_clean_flush_does_not_wait_for_destage);
+    g_test_add_func("/service/backed-flush-does-not-wait-for-destage",
+                    test_backed_flush_does_not_wait_for_destage);
     g_test_add_func("/service/flush-does-not-wait-for-reads",
                     test_flush_does_not_wait_for_reads);
     g_test_add_func("/service/concurrent-flushes-overlap",

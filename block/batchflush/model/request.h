@@ -24,6 +24,7 @@ typedef enum BfOp {
     BF_OP_DESTAGE,          /* runs of dirty data, cache to medium */
     BF_OP_FLUSH,
     BF_OP_FLUSH_CLEAN,      /* a flush that has nothing to drain */
+    BF_OP_FLUSH_BACKED,     /* one of a cache that need not be drained */
 } BfOp;
 
 /* A contiguous piece of the medium, in bytes. */

@@ -166,6 +166,7 @@ static int64_t nominal_ns(const BfParams *params, BfOp op)
     case BF_OP_DESTAGE:
         return params->destage_latency_ns;
     case BF_OP_FLUSH:
+    case BF_OP_FLUSH_BACKED:
         return params->flush_latency_ns;
     case BF_OP_FLUSH_CLEAN:
         return params->flush_clean_latency_ns;
@@ -175,7 +176,8 @@ static int64_t nominal_ns(const BfParams *params, BfOp op)
 
 static bool is_flush(const BfRequest *request)
 {
-    return request->op == BF_OP_FLUSH || request->op == BF_OP_FLUSH_CLEAN;
+    return request->op == BF_OP_FLUSH || request->op == BF_OP_FLUSH_CLEAN ||
+           request->op == BF_OP_FLUSH_BACKED;
 }
 
 static int64_t draw(BfService *service, const BfRequest *request)
@@ -545,7 +547,7 @@ static bool flush_may_go(const BfService *service, const BfRequest *flush)
     if (service->params->flush_concurrency == BF_FLUSH_EXCLUSIVE) {
         return !bf_queue_oldest(&service->queue) && !service->destages.first;
     }
-    return flush->op == BF_OP_FLUSH_CLEAN ||
+    return flush->op != BF_OP_FLUSH ||
            service->destages_done >= flush->number;
 }
 
@@ -597,7 +599,7 @@ static void accept_flush(BfService *service, BfRequest *flush, int64_t start)
     flush->number = service->destages_accepted;
     if (flush_may_go(service, flush) &&
         (!service->flushes.first || (overlaps &&
-                                     flush->op == BF_OP_FLUSH_CLEAN))) {
+                                     flush->op != BF_OP_FLUSH))) {
         finish(service, flush, flush_done(service, flush, start));
         if (service->params->flush_concurrency == BF_FLUSH_EXCLUSIVE) {
             service->head.free_at = MAX(service->head.free_at,

@@ -82,7 +82,7 @@ void bf_service_reset(BfService *service);
  * A request arrives @now.  Returns its done_at.  If that is BF_NEVER,
  * @request and its runs have to stay until it is known.
  *
- * A flush that is not clean ends after every destage submitted so far.
+ * A BF_OP_FLUSH ends after every destage submitted so far.
  */
 int64_t bf_service_submit(BfService *service, int64_t now,
                           BfRequest *request);
