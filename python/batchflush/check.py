@@ -18,7 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from batchflush import (
+    analysis,
     build,
+    configure,
     docs,
     iotests,
     paths,
@@ -26,6 +28,7 @@ from batchflush import (
     progress,
     qemu_qtests,
     sanitizers,
+    source,
 )
 from batchflush.errors import BatchflushError, UsageError
 
@@ -154,6 +157,13 @@ def _qemu_qtests() -> list[Result]:
     return results or [Result("no such test in QEMU", FAILED)]
 
 
+def _static() -> list[Result]:
+    """What can be said of the C code without running it."""
+    build.qemu()
+    looks = analysis.run_all(source.prepare(configure.own_tree()))
+    return [Result(look, FAILED if wrong else PASSED, wrong) for look, wrong in looks]
+
+
 def _sanitizers() -> list[Result]:
     """The other suites, with everything built under AddressSanitizer and UBSan."""
     return [Result(**result) for result in sanitizers.run_all(paths.BUILD / "sanitizers.json")]
@@ -171,6 +181,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
 }
 # Only by name: they take long, and tell less about an edit.
 LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
+    "static": _static,
     "qemu-qtests": _qemu_qtests,
     "iotests": _iotests,
     "sanitizers": _sanitizers,

@@ -59,10 +59,16 @@ class Choice:
         paths.CONFIGURATION.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 
+def own_tree() -> Path | None:
+    """The source tree that the user chose, if any."""
+    chosen = Choice.load().qemu_source
+    return Path(chosen) if chosen else None
+
+
 def configure(debug: bool = False) -> Path:
     """Bring QEMU's build folder up to date with the user's choice; returns the folder."""
     choice = Choice.load()
-    tree = source.prepare(Path(choice.qemu_source) if choice.qemu_source else None)
+    tree = source.prepare(own_tree())
     folder = paths.QEMU_DEBUG_BUILD if debug else paths.QEMU_BUILD
     command = [
         str(tree / "configure"),

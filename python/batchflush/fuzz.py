@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from batchflush import paths, processes, progress
+from batchflush import analysis, paths, processes, progress
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "fuzz"
@@ -56,10 +56,10 @@ def build(target: str) -> Path:
     program = FOLDER / f"fuzz-{target}"
     sources = [SOURCES / f"fuzz-{target}.c", *sorted(MODEL.glob("*.c"))]
     processes.run_logged(
-        ["clang", *FLAGS, "-I", MODEL, "-I", FOLDER, "-o", program, *sources, *glib, "-lm"],
+        [analysis.CLANG, *FLAGS, "-I", MODEL, "-I", FOLDER, "-o", program, *sources, *glib, "-lm"],
         FOLDER / f"{target}-build.log",
         f"compiling the target {target}",
-        hint="clang and its libFuzzer are Debian's packages clang and libclang-rt-dev",
+        hint="clang and its libFuzzer are Debian's packages clang-19 and libclang-rt-19-dev",
     )
     return program
 

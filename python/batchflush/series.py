@@ -106,7 +106,7 @@ def _nothing_is_left(
 
 def write(output: Path) -> list[Path]:
     """Make the patches of what is committed; returns their files."""
-    tree = source.prepare(_own_tree())
+    tree = source.prepare(configure.own_tree())
     shutil.rmtree(FOLDER, ignore_errors=True)
     project, repository = FOLDER / "project", FOLDER / "repository"
     _export(project)
@@ -135,11 +135,6 @@ def _empty(output: Path) -> None:
         if file.suffix != ".patch":
             raise BatchflushError(f"--output={output} holds {file.name}, which is no patch")
         file.unlink()
-
-
-def _own_tree() -> Path | None:
-    own = configure.Choice.load().qemu_source
-    return Path(own) if own else None
 
 
 def _export(project: Path) -> None:
@@ -256,7 +251,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def checkpatch(files: Sequence[Path]) -> list[str]:
     """What QEMU's checkpatch says about the patches, one line each."""
-    tree = source.prepare(_own_tree())
+    tree = source.prepare(configure.own_tree())
     said = []
     with progress.step("Checking the patches with checkpatch") as step:
         for number, file in enumerate(files):
@@ -273,7 +268,7 @@ def verify(files: Sequence[Path]) -> None:
     """Apply the patches one by one to QEMU's source as it came, and build after each."""
     tree = FOLDER / "verify/source"
     shutil.rmtree(tree.parent, ignore_errors=True)
-    grafted = source.prepare(_own_tree())
+    grafted = source.prepare(configure.own_tree())
     with progress.step("Copying QEMU's source"):
         shutil.copytree(
             grafted, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__")

@@ -6,6 +6,7 @@
  * came 25 µs late at the median and 30 to 75 µs at p99.
  */
 
+#include <float.h>
 #include <glib.h>
 #include <math.h>
 
@@ -27,7 +28,7 @@ static const Host fast = { 2000, 0.20 };
 
 static int64_t wake(const Host *host)
 {
-    double a = g_test_rand_double_range(1e-12, 1);
+    double a = g_test_rand_double_range(DBL_EPSILON, 1);
     double b = g_test_rand_double();
     double normal = sqrt(-2 * log(a)) * cos(2 * G_PI * b);
 
