@@ -60,8 +60,9 @@ def run(task: Task) -> Record:
     try:
         record |= asyncio.run(_boot(task))
         record["status"] = "ok"
-    except BatchflushError as error:
-        record["error"] = error.message
+    except (BatchflushError, OSError) as error:
+        # OSError: this host's disk is full, say.
+        record["error"] = error.message if isinstance(error, BatchflushError) else str(error)
         console = _console(task)
         if console.exists():
             record["console"] = str(console)

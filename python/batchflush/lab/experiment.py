@@ -11,9 +11,10 @@ import difflib
 import hashlib
 import itertools
 import json
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,18 @@ class Experiment:
     disk_size_mib: int = 1024
     # Of the guest's processor: how long an instruction takes.
     instruction_ns: int = 1
-    # How to say it again.
+    # Labels and their values: a cell that has all of one entry is left out.
+    skips: tuple[Mapping[str, Any], ...] = ()
+    # What follows `./batchflush lab` to say it again.
     source: str = ""
 
     def cells(self) -> Iterator[Cell]:
+        return (cell for cell in self._combinations() if not self._skipped(cell.labels()))
+
+    def _skipped(self, labels: Mapping[str, Any]) -> bool:
+        return any(all(labels[name] == skip[name] for name in skip) for skip in self.skips)
+
+    def _combinations(self) -> Iterator[Cell]:
         axes = (
             self.classes, self.disks, self.file_systems, self.setups,
             self.workload.threads, self.kernels, range(self.repetitions),
@@ -147,7 +156,9 @@ class Cell:
 _TOP = (
     "format", "title", "shape", "classes", "repetitions", "seed", "limit-seconds",
     "disk-size-mib", "instruction-ns", "kernel", "disk", "file-system", "setup", "workload",
+    "skip",
 )  # fmt: skip
+_SKIP = ("class", "disk", "file-system", "setup", "threads", "kernel")
 _KERNEL = ("name", "source", "graft", "hz", "package", "image", "parameters")
 
 
@@ -170,7 +181,7 @@ def _experiment(content: Mapping[str, Any], file: Path) -> Experiment:
         if not content.get(key):
             raise UsageError(f"{where}: {key} is missing")
     load_table = content["workload"]
-    return Experiment(
+    made = Experiment(
         name=file.stem,
         title=content.get("title", file.stem),
         kernels=tuple(_kernel(where, entry, file.parent) for entry in content["kernel"]),
@@ -189,8 +200,23 @@ def _experiment(content: Mapping[str, Any], file: Path) -> Experiment:
         disks=_named(where, "disk", content, _disk) or (DiskChoice(),),
         file_systems=_named(where, "file-system", content, _file_system) or (FileSystem(),),
         setups=_named(where, "setup", content, _setup) or (Setup(),),
-        source=paths.shown(file.resolve()),
+        skips=tuple(_skip(f"{where}: skip", entry) for entry in content.get("skip", ())),
+        source=shlex.join(["run", paths.shown(file.resolve())]),
     )
+    _check_skips(where, made)
+    return made
+
+
+def _check_skips(where: str, made: Experiment) -> None:
+    labels = [cell.labels() for cell in replace(made, skips=()).cells()]
+    for skip in made.skips:
+        for name, value in skip.items():
+            known = dict.fromkeys(str(label[name]) for label in labels)
+            if str(value) not in known:
+                raise UsageError(
+                    f"{where}: skip: {name}={value} is not in the experiment; "
+                    f"allowed are {', '.join(filter(None, known))}"
+                )
 
 
 def _instruction_ns(where: str, value: Any) -> int:
@@ -241,6 +267,13 @@ def _file_system(where: str, entry: Mapping[str, Any]) -> FileSystem:
 def _setup(where: str, entry: Mapping[str, Any]) -> Setup:
     _known(where, entry, ("name", "script"))
     return Setup(str(entry.get("name", "")), entry.get("script", ""))
+
+
+def _skip(where: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    _known(where, entry, _SKIP)
+    if not entry:
+        raise UsageError(f"{where}: an entry without labels would leave out everything")
+    return entry
 
 
 def _named(where: str, key: str, content: Mapping[str, Any], parse: Any) -> tuple[Any, ...]:

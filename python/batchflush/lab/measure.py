@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,11 @@ FOLDER = paths.BUILD / "lab"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_experiment_arguments(parser)
+    add_common_arguments(parser)
+
+
+def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "experiment", metavar="EXPERIMENT.toml", type=Path, nargs="?",
         help="what to measure; without it the flags say so",
@@ -47,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_argument("--mount", metavar="OPTIONS", default="")
     flags.add_argument("--option", metavar="KEY=VALUE", action="append", default=[])
     flags.add_argument("--name", default="by-flags", help="of the folder below build/lab")
-    add_common_arguments(parser)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,11 +70,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    file = measure(_experiment(args), args)
+    file = measure(experiment_of(args), args)
     return show.everything(file)
 
 
-def _experiment(args: argparse.Namespace) -> experiment.Experiment:
+def experiment_of(args: argparse.Namespace) -> experiment.Experiment:
     if args.experiment is not None:
         if args.kernel or args.classes:
             raise UsageError(f"{args.experiment} and --kernel or --class exclude each other")
@@ -90,14 +95,12 @@ def _experiment(args: argparse.Namespace) -> experiment.Experiment:
 
 
 def _flags_again(args: argparse.Namespace) -> str:
-    import shlex
-
     said = [f"--kernel={k}" for k in args.kernel]
     said += [f"--option={o}" for o in args.option]
     names = ("workload", "arguments", "threads", "repetitions", "shape", "fs", "mkfs", "mount")
     said += [f"--class={args.classes}", f"--name={args.name}"]
     said += [f"--{name}={getattr(args, name)}" for name in names if getattr(args, name)]
-    return shlex.join(said)
+    return shlex.join(["run", *said])
 
 
 def measure(wanted: experiment.Experiment, args: argparse.Namespace) -> results.File:
@@ -152,7 +155,7 @@ def _header(wanted: experiment.Experiment, qemu_identity: str) -> dict[str, Any]
     return {
         "experiment": wanted.name,
         "title": wanted.title,
-        "command": f"./batchflush lab run {wanted.source}",
+        "command": f"./batchflush lab {wanted.source}",
         "qemu": qemu_identity,
         "shape": wanted.shape,
         "seed": wanted.seed,
