@@ -9,7 +9,7 @@ import pytest
 
 from batchflush import cli, paths
 from batchflush.errors import UsageError
-from batchflush.lab import diff, experiment, kernels, posting, results, workloads
+from batchflush.lab import diff, experiment, kernels, knee, posting, results, workloads
 
 SMALL = """
 title = "small"
@@ -61,6 +61,17 @@ def test_a_key_changes_with_what_a_cell_is_made_of_and_with_nothing_else(tmp_pat
     assert slower.key("image", "qemu") != keys[0]
 
 
+def test_cells_can_be_left_out(tmp_path: Path) -> None:
+    skip = '\n[[skip]]\nclass = "ramdisk"\nkernel = "one"\n[[skip]]\nthreads = 8\n'
+    cells = list(experiment.load(written(tmp_path, SMALL + skip)).cells())
+    places = {(cell.profile, cell.kernel.name, cell.threads) for cell in cells}
+    assert places == {
+        (profile, kernel, threads)
+        for profile, kernel in [("ramdisk", "two"), ("sata-2009", "one"), ("sata-2009", "two")]
+        for threads in (2, 4)
+    }
+
+
 @pytest.mark.parametrize("file", sorted((paths.ROOT / "lab/experiments").glob("*.toml")))
 def test_the_projects_experiments_can_be_read(file: Path) -> None:
     loaded = experiment.load(file)
@@ -88,6 +99,9 @@ def test_the_first_experiment_has_all_thirty_cells_of_the_posting_and_a_third_ar
         ('title = "small"', 'shape = "round"', "shape=round is not known; allowed are exact, mq"),
         ("repetitions = 2", "repetitions = 0", "repetitions=0 is out of range"),
         ("title", "[title", "is not TOML"),
+        ("[workload]", "[[skip]]\nhz = 1\n[workload]", "hz is not known"),
+        ("[workload]", "[[skip]]\n[workload]", "would leave out everything"),
+        ("[workload]", '[[skip]]\nkernel = "x"\n[workload]', "kernel=x is not in the experiment"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -250,6 +264,57 @@ def test_diff_fails_on_a_regression_and_on_a_cell_that_failed(tmp_path: Path) ->
         diff_of(files["old"], files["other"])
     with pytest.raises(UsageError, match="has no kernel x; it has k"):
         diff_of(files["old"], "--kernels", "k", "x")
+
+
+# --- the knee -----------------------------------------------------------------------------
+
+
+def test_the_knee_is_where_a_straight_line_in_logarithms_is() -> None:
+    def at(value: int, ratio: float) -> knee.Ratio:
+        return knee.Ratio(value, ratio, ratio * 0.99, ratio * 1.01)
+
+    # The ratio is (value / 3000)^0.5.
+    found = [at(value, math.sqrt(value / 3000)) for value in knee.geometric(100, 100_000, 4)]
+    [(low, high)] = knee.crossings(found)
+    assert (low.value, high.value) == (1000, 10_000)
+    assert knee.knee(low, high) == pytest.approx(3000)
+    assert knee.crossings(found[:2]) == []
+
+
+def knee_of(tmp_path: Path, *arguments: str, text: str = SMALL) -> int:
+    args = cli.parse(["lab", "knee", str(written(tmp_path, text)), *arguments])
+    return args.run(args)
+
+
+ONE_CLASS = SMALL.replace('"ramdisk", ', "").replace("[2, 4, 8]", "[2]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "said"),
+    [
+        (["--from=9", "--to=9"], ONE_CLASS, "--from=9 is not below --to=9"),
+        (["--steps=1"], ONE_CLASS, "--steps=1 is out of range; allowed are 2 to 100"),
+        (["--over=flush"], ONE_CLASS, "the node has no option flush"),
+        (["--over=threads"], ONE_CLASS, "--to=30000000 is out of range; allowed are 1 to 1024"),
+        (["--kernels", "one", "three"], ONE_CLASS, "three is not there; it has one, two"),
+        ([], SMALL, "one of its classes"),
+        ([], SMALL.replace('"ramdisk", ', ""), "one of its numbers of threads"),
+    ],
+)
+def test_a_knee_that_cannot_be_looked_for_is_refused_before_anything_runs(
+    tmp_path: Path, arguments: list[str], text: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        knee_of(tmp_path, *arguments, text=text)
+
+
+def test_a_step_keeps_the_other_options_of_the_disk(tmp_path: Path) -> None:
+    wanted = experiment.load(written(tmp_path, ONE_CLASS))
+    stepped = knee.stepped(wanted, "destage-latency-ns", [10, 20])
+    assert [disk.options for disk in stepped.disks] == [
+        {"flush-latency-ns": "20000000", "destage-latency-ns": value} for value in ("10", "20")
+    ]
+    assert knee.stepped(wanted, "threads", [3, 5]).workload.threads == (3, 5)
 
 
 # --- the published table ------------------------------------------------------------------
