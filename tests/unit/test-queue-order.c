@@ -277,6 +277,43 @@ static void test_a_deadline_bounds_the_wait(void)
     g_assert_cmpint(longest_wait(BF_ORDER_DEADLINE), <, bound);
 }
 
+/* When the last of many reads is done that came at once. */
+static int64_t all_done(BfQueueOrder order)
+{
+    enum { READS = 100 };
+    BfRequest reads[READS];
+    int64_t last = 0;
+    BfRandom random;
+    BfParams params;
+    Fixture f;
+
+    set_params(&params, order);
+    params.queue_depth = 2;
+    params.queue_deadline_ns = 200 * MS;
+    f.params = params;
+    bf_service_init(&f.service, &f.params, CYLINDERS * TRACK);
+    bf_random_init(&random, 4);
+    for (int i = 0; i < READS; i++) {
+        reads[i] = at_cylinder(BF_OP_READ,
+                               bf_random_u64(&random) % CYLINDERS);
+        submit(&f, 0, &reads[i]);
+    }
+    settle(&f);
+    for (int i = 0; i < READS; i++) {
+        last = MAX(last, reads[i].done_at);
+    }
+    teardown(&f);
+    return last;
+}
+
+/* The device does not know how long a request has waited for room. */
+static void test_nobody_is_due_before_the_device_has_it(void)
+{
+    g_assert_cmpint(all_done(BF_ORDER_NEAREST), >, 3 * 200 * MS);
+    g_assert_cmpint(all_done(BF_ORDER_DEADLINE), ==,
+                    all_done(BF_ORDER_NEAREST));
+}
+
 /* --- destage ---------------------------------------------------------- */
 
 /* Upwards from the head, then from the bottom. */
@@ -890,6 +927,8 @@ int main(int argc, char **argv)
     g_test_add_func("/queue-order/deadline", test_deadline);
     g_test_add_func("/queue-order/a-deadline-bounds-the-wait",
                     test_a_deadline_bounds_the_wait);
+    g_test_add_func("/queue-order/nobody-is-due-before-the-device-has-it",
+                    test_nobody_is_due_before_the_device_has_it);
     g_test_add_func("/queue-order/destage-in-elevator-order",
                     test_destage_in_elevator_order);
     g_test_add_func("/queue-order/reads-compete-with-destage",

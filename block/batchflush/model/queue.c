@@ -63,7 +63,7 @@ static int64_t count_below(const BfQueue *queue, uint64_t offset)
     return low;
 }
 
-static void sort_in(BfQueue *queue, BfRequest *request)
+static void sort_in(BfQueue *queue, BfRequest *request, int64_t now)
 {
     /* Behind those that wait for the same place. */
     int64_t at = count_below(queue, request->offset + 1);
@@ -74,6 +74,7 @@ static void sort_in(BfQueue *queue, BfRequest *request)
     *entry = slot;
     queue->requests[slot] = request;
     queue->offsets[slot] = request->offset;
+    request->entered_at = now;
     queue->count++;
 }
 
@@ -89,22 +90,22 @@ static void sort_out(BfQueue *queue, const BfRequest *request)
     queue->order[queue->count] = slot;
 }
 
-void bf_queue_add(BfQueue *queue, BfRequest *request)
+void bf_queue_add(BfQueue *queue, BfRequest *request, int64_t now)
 {
     bf_requests_append(&queue->arrivals, request);
     if (queue->count < queue->depth) {
-        sort_in(queue, request);
+        sort_in(queue, request, now);
     } else if (!queue->outside) {
         queue->outside = request;
     }
 }
 
-void bf_queue_remove(BfQueue *queue, BfRequest *request)
+void bf_queue_remove(BfQueue *queue, BfRequest *request, int64_t now)
 {
     bf_requests_remove(&queue->arrivals, request);
     sort_out(queue, request);
     if (queue->outside) {
-        sort_in(queue, queue->outside);
+        sort_in(queue, queue->outside, now);
         queue->outside = queue->outside->next;
     }
 }

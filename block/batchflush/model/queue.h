@@ -30,10 +30,11 @@ void bf_queue_destroy(BfQueue *queue);
 /* Forget all of them. */
 void bf_queue_reset(BfQueue *queue);
 
-void bf_queue_add(BfQueue *queue, BfRequest *request);
+/* Notes in entered_at when the device takes it, now or in a removal. */
+void bf_queue_add(BfQueue *queue, BfRequest *request, int64_t now);
 
 /* Remove one that bf_queue_oldest() or _neighbours() told. */
-void bf_queue_remove(BfQueue *queue, BfRequest *request);
+void bf_queue_remove(BfQueue *queue, BfRequest *request, int64_t now);
 
 /* The one that has waited longest, or NULL. */
 BfRequest *bf_queue_oldest(const BfQueue *queue);

@@ -47,6 +47,7 @@ struct BfRequest {
 
     /* The model's own. */
     int64_t ready_at;       /* when its electronics are done */
+    int64_t entered_at;     /* when the device had room for it */
     int64_t latency;        /* what was drawn for it */
     int64_t cylinder;       /* while it waits for the head */
     uint64_t number;        /* of a flush: the destages before it */

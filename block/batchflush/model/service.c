@@ -425,7 +425,7 @@ static bool prefers_stream(const BfService *service, int64_t now)
 
     return service->params->idle_window_ns && service->head.in_stream &&
            !service->flushes.first &&
-           !(oldest && overdue(service, oldest->arrived_at, now)) &&
+           !(oldest && overdue(service, oldest->entered_at, now)) &&
            !(service->destages.first &&
              overdue(service, service->destage_since, now));
 }
@@ -438,7 +438,7 @@ static BfRequest *choose_request(const BfService *service, int64_t now)
 
     if (!oldest || order == BF_ORDER_FIFO ||
         (order == BF_ORDER_DEADLINE &&
-         overdue(service, oldest->arrived_at, now))) {
+         overdue(service, oldest->entered_at, now))) {
         return oldest;
     }
     return nearest(service);
@@ -458,9 +458,9 @@ static bool destage_first(BfService *service, const BfRequest *request,
     case BF_ORDER_FIFO:
         return service->destages.first->arrived_at < request->arrived_at;
     case BF_ORDER_DEADLINE:
-        if (overdue(service, request->arrived_at, now) ||
+        if (overdue(service, request->entered_at, now) ||
             overdue(service, since, now)) {
-            return since < request->arrived_at;
+            return since < request->entered_at;
         }
         break;
     }
@@ -485,11 +485,12 @@ static void serve_destage(BfService *service)
     }
 }
 
-static void serve_request(BfService *service, BfRequest *request)
+static void serve_request(BfService *service, BfRequest *request,
+                          int64_t now)
 {
     int64_t start = MAX(request->arrived_at, service->gate);
 
-    bf_queue_remove(&service->queue, request);
+    bf_queue_remove(&service->queue, request, now);
     decide_for(service, request,
                leave(service, request, start,
                      serve_by_head(service, request)));
@@ -511,7 +512,7 @@ static void choose(BfService *service, int64_t now)
             return;
         }
     }
-    serve_request(service, request);
+    serve_request(service, request, now);
 }
 
 /*
@@ -532,7 +533,7 @@ static int64_t choose_at(const BfService *service, int64_t now)
     }
     end = free_at + service->params->idle_window_ns;
     if (oldest) {
-        end = MIN(end, oldest->arrived_at +
+        end = MIN(end, oldest->entered_at +
                        service->params->queue_deadline_ns);
     }
     if (service->destages.first) {
@@ -626,7 +627,7 @@ static void accept(BfService *service, BfRequest *request, int64_t now)
         if (request->op != BF_OP_DESTAGE) {
             request->cylinder = bf_head_cylinder(&service->head,
                                                  request->offset);
-            bf_queue_add(&service->queue, request);
+            bf_queue_add(&service->queue, request, start);
             return;
         }
         if (!service->destages.first) {
