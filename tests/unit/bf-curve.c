@@ -7,8 +7,8 @@
  * Prints one JSON object, computed by the model alone:
  *
  *   flush  [{ dirty_bytes, random_ns, sequential_ns }, ...]
- *          time of a flush of so much dirty data, as random blocks of
- *          4 KiB and as one run; dirty_bytes 0 is a clean flush
+ *          mean time of a flush of so much dirty data, as random blocks
+ *          of 4 KiB and as one run; dirty_bytes 0 is a clean flush
  *   iops   [{ depth, read, write }, ...]
  *          random requests of 4 KiB per second, so many under way at
  *          once; null without a limit.  Writes go to the cache, if there
@@ -32,8 +32,11 @@
 #define REQUESTS 20000
 #define WARM_UP 2000
 
-/* Of one run; beyond them time grows as they do. */
+/* Of one flush; beyond them time grows as they do. */
 #define RUNS_MAX 16384
+
+/* So many make the mean of a head's ways good to half a percent. */
+#define FLUSHED_RUNS 8192
 
 static uint64_t disk_size = UINT64_C(10) << 30;
 
@@ -112,9 +115,10 @@ static void parse(BfParams *params, int argc, char **argv)
     g_free(profile);
 }
 
-static uint64_t random_offset(BfRandom *random)
+/* Where @bytes find room. */
+static uint64_t random_offset(BfRandom *random, uint64_t bytes)
 {
-    return bf_random_u64(random) % (disk_size / BLOCK) * BLOCK;
+    return bf_random_u64(random) % ((disk_size - bytes) / BLOCK + 1) * BLOCK;
 }
 
 /* The instant of a request that nothing follows. */
@@ -138,52 +142,56 @@ static int compare_runs(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int64_t flush_ns(const BfParams *params, const BfRun *runs,
+static int64_t flush_ns(BfService *service, int64_t now, const BfRun *runs,
                         size_t n_runs)
 {
     BfRequest destage = {
         .op = BF_OP_DESTAGE, .runs = runs, .n_runs = n_runs,
     };
     BfRequest flush = { .op = n_runs ? BF_OP_FLUSH : BF_OP_FLUSH_CLEAN };
-    BfService service;
-    int64_t took;
 
-    bf_service_init(&service, params, disk_size);
-    if (n_runs && params->write_cache == BF_CACHE_VOLATILE) {
-        bf_service_submit(&service, 0, &destage);
+    if (n_runs && service->params->write_cache == BF_CACHE_VOLATILE) {
+        bf_service_submit(service, now, &destage);
     }
-    bf_service_submit(&service, 0, &flush);
-    took = settled(&service, &flush);
+    bf_service_submit(service, now, &flush);
+    return settled(service, &flush) - now;
+}
+
+/*
+ * The mean of flushes one after the other, each of other places: where
+ * the head is when one begins, and how far it has to go, is chance.
+ */
+static int64_t mean_flush_ns(const BfParams *params, size_t n_runs,
+                             uint64_t run_bytes)
+{
+    size_t count = MAX(1, FLUSHED_RUNS / MAX(1, n_runs));
+    g_autofree BfRun *runs = g_new(BfRun, MAX(n_runs, 1));
+    BfService service;
+    BfRandom random;
+    int64_t now = 0;
+
+    bf_random_init(&random, 1);
+    bf_service_init(&service, params, disk_size);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < n_runs; j++) {
+            runs[j] = (BfRun) { random_offset(&random, run_bytes), run_bytes };
+        }
+        qsort(runs, n_runs, sizeof(*runs), compare_runs);
+        now += flush_ns(&service, now, runs, n_runs);
+    }
     bf_service_destroy(&service);
-    return took;
+    return now / (int64_t)count;
 }
 
 static int64_t random_flush_ns(const BfParams *params, uint64_t dirty)
 {
     size_t count = dirty / BLOCK;
     size_t n_runs = MIN(count, RUNS_MAX);
-    g_autofree BfRun *runs = g_new(BfRun, MAX(n_runs, 1));
-    BfRandom random;
-    int64_t took, fixed;
+    int64_t took = mean_flush_ns(params, n_runs, BLOCK);
+    int64_t fixed = MIN(took, params->flush_latency_ns);
 
-    bf_random_init(&random, 1);
-    for (size_t i = 0; i < n_runs; i++) {
-        runs[i] = (BfRun) { random_offset(&random), BLOCK };
-    }
-    qsort(runs, n_runs, sizeof(*runs), compare_runs);
-    took = flush_ns(params, runs, n_runs);
-    if (count == n_runs) {
-        return took;
-    }
-    fixed = MIN(took, params->flush_latency_ns);
-    return fixed + (double)(took - fixed) * count / n_runs;
-}
-
-static int64_t sequential_flush_ns(const BfParams *params, uint64_t dirty)
-{
-    BfRun run = { 0, dirty };
-
-    return flush_ns(params, &run, dirty > 0);
+    return count == n_runs ? took
+                           : fixed + (double)(took - fixed) * count / n_runs;
 }
 
 static void print_flushes(const BfParams *params)
@@ -197,7 +205,7 @@ static void print_flushes(const BfParams *params)
         printf("%s\n    {\"dirty_bytes\": %" PRIu64 ", \"random_ns\": %"
                PRId64 ", \"sequential_ns\": %" PRId64 "}", dirty ? "," : "",
                dirty, random_flush_ns(params, dirty),
-               sequential_flush_ns(params, dirty));
+               mean_flush_ns(params, dirty > 0, dirty));
     }
     printf("\n  ],\n");
 }
@@ -233,7 +241,7 @@ static double iops(const BfParams *params, BfOp op, int depth)
     bf_service_init(&service, params, disk_size);
     for (int i = 0; i < depth; i++) {
         requests[i] = (BfRequest) {
-            .op = op, .offset = random_offset(&random), .bytes = BLOCK,
+            .op = op, .offset = random_offset(&random, BLOCK), .bytes = BLOCK,
         };
         bf_service_submit(&service, 0, &requests[i]);
     }
@@ -251,7 +259,7 @@ static double iops(const BfParams *params, BfOp op, int depth)
         if (i == WARM_UP) {
             started = now;
         }
-        request->offset = random_offset(&random);
+        request->offset = random_offset(&random, BLOCK);
         bf_service_submit(&service, now, request);
         while (bf_service_decided(&service)) {
             continue;
