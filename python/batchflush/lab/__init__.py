@@ -11,7 +11,7 @@ NAME = "lab"
 HELP = "compare kernels: storage classes × threads × kernels, in virtual time"
 
 # Not named after their commands: `run` is the function below.
-MODULES = ("measure", "kernels", "diff", "knee", "posting")
+MODULES = ("measure", "kernels", "diff", "knee", "posting", "seeds")
 
 
 def _module(name: str) -> ModuleType:

@@ -34,6 +34,10 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
         "experiment", metavar="EXPERIMENT.toml", type=Path, nargs="?",
         help="what to measure; without it the flags say so",
     )  # fmt: skip
+    parser.add_argument(
+        "--cell", metavar="KEY", action="append", default=[],
+        help="only this cell, and again even if it is measured; may be given again",
+    )  # fmt: skip
     flags = parser.add_argument_group("without a file")
     flags.add_argument(
         "--kernel", metavar="[NAME=]KERNEL[,PARAMETER...]", action="append", default=[],
@@ -56,10 +60,6 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cell", metavar="KEY", action="append", default=[],
-        help="only this cell, and again even if it is measured; may be given again",
-    )  # fmt: skip
     parser.add_argument("--again", action="store_true", help="measure what is measured, too")
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: this machine's cores)"

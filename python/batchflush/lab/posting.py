@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.table import Table
 
 from batchflush import paths
+from batchflush.errors import BatchflushError
 from batchflush.lab import results
 from batchflush.progress import console
 
@@ -166,14 +167,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    cells = compared(results.File.read(args.results))
+    show_scores(results.File.read(args.results))
+    return 0
+
+
+def show_scores(file: results.File) -> None:
+    """Print them and keep them in SCORES."""
+    cells = compared(file)
     found = scores(cells)
-    SCORES.parent.mkdir(parents=True, exist_ok=True)
-    SCORES.write_text(json.dumps(found, indent=1) + "\n")
+    try:
+        SCORES.parent.mkdir(parents=True, exist_ok=True)
+        SCORES.write_text(json.dumps(found, indent=1) + "\n")
+    except OSError as error:
+        raise BatchflushError(f"cannot write {SCORES}: {error.strerror}") from error
     console.print(table(cells))
     console.print("* held out: no class was fitted to it")
     for name, value in found.items():
         if name != "cells":
             console.print(f"{name}: {value}")
-    print(f"kept in {paths.shown(SCORES)}")
-    return 0
+    console.print(f"kept in {paths.shown(SCORES)}")

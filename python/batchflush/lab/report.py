@@ -38,7 +38,7 @@ def write(file: results.File) -> Path:
 
 
 def page(file: results.File) -> str:
-    records = show.in_order(file)
+    records = file.in_order()
     ok = results.measured(records)
     title = escape(file.header["title"])
     parts = [f"<h1>{title}</h1>", _identity(file)]

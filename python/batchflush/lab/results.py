@@ -86,20 +86,35 @@ class File:
         except OSError as error:
             raise BatchflushError(f"cannot write {self.path}: {error.strerror}") from error
 
+    def in_order(self) -> list[Record]:
+        """The records as the experiment names its cells; those of other experiments come last."""
+        order = self.header.get("order", [])
+        place = {tuple(labels.values()): number for number, labels in enumerate(order)}
+
+        def key(record: Record) -> int:
+            return place.get(tuple(record[label] for label in LABELS), len(place))
+
+        return sorted(self.records.values(), key=key)
+
     def write_csv(self) -> Path:
         """One line per cell and figure."""
         path = self.path.with_suffix(".csv")
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*LABELS, "status", "figure", "value", "unit", "cell"])
-            for record in self.records.values():
-                labels = [record[label] for label in LABELS]
-                for name, figure in record.get("figures", {"": {"value": "", "unit": ""}}).items():
-                    writer.writerow(
-                        [*labels, record["status"], name, figure["value"], figure["unit"],
-                         record["cell"]]
-                    )  # fmt: skip
+        try:
+            with path.open("w", newline="") as file:
+                self._write_table(csv.writer(file, lineterminator="\n"))
+        except OSError as error:
+            raise BatchflushError(f"cannot write {path}: {error.strerror}") from error
         return path
+
+    def _write_table(self, writer: Any) -> None:
+        writer.writerow([*LABELS, "status", "figure", "value", "unit", "cell"])
+        for record in self.in_order():
+            labels = [record[label] for label in LABELS]
+            for name, figure in record.get("figures", {"": {"value": "", "unit": ""}}).items():
+                writer.writerow(
+                    [*labels, record["status"], name, figure["value"], figure["unit"],
+                     record["cell"]]
+                )  # fmt: skip
 
 
 def measured(records: Iterable[Record]) -> list[Record]:

@@ -20,7 +20,7 @@ MARKERS = "osD^vPX"
 
 def everything(file: results.File) -> int:
     """Show all of it; the exit code says whether each cell was measured."""
-    records = in_order(file)
+    records = file.in_order()
     ok = results.measured(records)
     for figure in primary_figures(ok):
         console.print(table(file, figure))
@@ -43,15 +43,6 @@ def everything(file: results.File) -> int:
     return 1 if failed else 0
 
 
-def in_order(file: results.File) -> list[results.Record]:
-    """The records as the experiment names its cells; those of other experiments come last."""
-    place = {tuple(labels.values()): n for n, labels in enumerate(file.header.get("order", []))}
-    return sorted(
-        file.records.values(),
-        key=lambda record: place.get(tuple(record[label] for label in results.LABELS), len(place)),
-    )
-
-
 def described(record: results.Record) -> str:
     said = [str(record[label]) for label in ("class", "disk", "file-system", "setup", "kernel")]
     return ", ".join([part for part in said if part] + [f"{record['threads']} threads"])
@@ -65,7 +56,7 @@ def primary_figures(records: Sequence[results.Record]) -> list[str]:
 
 
 def table(file: results.File, figure: str) -> Table:
-    records = [r for r in in_order(file) if r["status"] != "ok" or figure in r["figures"]]
+    records = [r for r in file.in_order() if r["status"] != "ok" or figure in r["figures"]]
     threads = sorted({record["threads"] for record in records})
     unit = next(r["figures"][figure]["unit"] for r in results.measured(records))
     made = Table(title=f"{file.header['title']}: {figure}, {unit}", title_justify="left")
@@ -108,7 +99,7 @@ def _shown(records: Sequence[results.Record], figure: str, first: float | None) 
 
 def plots(file: results.File) -> list[Path]:
     """For each figure a picture of all places, as PNG and as SVG."""
-    records = results.measured(in_order(file))
+    records = results.measured(file.in_order())
     made = []
     for figure in primary_figures(records):
         drawn = draw(file, records, figure)
