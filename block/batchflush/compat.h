@@ -4,14 +4,24 @@
 #ifndef BLOCK_BATCHFLUSH_COMPAT_H
 #define BLOCK_BATCHFLUSH_COMPAT_H
 
-/* Up to 10.0 .bdrv_co_block_status takes "bool want_zero", later a mode. */
+#if QEMU_VERSION_MAJOR == 10 && QEMU_VERSION_MINOR == 0
+
+/* icount_enabled() */
+#include "system/cpu-timers.h"
+
+/* What .bdrv_co_block_status wants to know */
 #define BATCHFLUSH_STATUS_WANT bool
 
-/* Up to 10.0 class_init takes a "void *", later a "const void *". */
-#if QEMU_VERSION_MAJOR == 10 && QEMU_VERSION_MINOR == 0
+/* The data of class_init */
 #define BATCHFLUSH_CLASS_DATA void
+
 #else
+
+#include "exec/icount.h"
+
+#define BATCHFLUSH_STATUS_WANT unsigned int
 #define BATCHFLUSH_CLASS_DATA const void
+
 #endif
 
 #endif

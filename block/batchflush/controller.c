@@ -5,9 +5,9 @@
 #include "block/block-io.h"
 #include "qapi/error.h"
 #include "qemu/main-loop.h"
-#include "system/cpu-timers.h"
 #include "system/qtest.h"
 
+#include "compat.h"
 #include "outage.h"
 
 int64_t batchflush_now(const BatchflushController *c)
