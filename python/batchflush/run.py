@@ -7,8 +7,10 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from batchflush import build, profiles
@@ -58,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vcpus", metavar="N", type=int, default=1, help="virtual processors (default: 1)"
     )
     parser.add_argument(
+        "--qmp", metavar="SOCKET", type=Path,
+        help="let QEMU's monitor listen there, for 'batchflush top SOCKET' and others",
+    )  # fmt: skip
+    parser.add_argument(
         "--limit", metavar="SECONDS", type=int, default=600,
         help="of real time, after which the guest is ended (default: 600)",
     )  # fmt: skip
@@ -71,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     for name, value, largest in (("vcpus", args.vcpus, MAX_VCPUS), ("limit", args.limit, 86400)):
         if not 1 <= value <= largest:
             raise UsageError(f"--{name}={value} is out of range; allowed are 1 to {largest}")
+    if args.qmp and args.qmp.exists() and not args.qmp.is_socket():
+        raise UsageError(f"--qmp={args.qmp} exists and is no socket; allowed is a new name")
     disk = Disk(
         profiles.find(args.profile, profiles.known(args.classes)), parse_options(args.option)
     )
@@ -86,7 +94,10 @@ def run(args: argparse.Namespace) -> int:
         args.vcpus,
         ioeventfd=accelerator.name == "kvm",
         modules=(args.fs,),
+        monitor=args.qmp and args.qmp.absolute(),
     )
+    if args.qmp:
+        console.print(f"[dim]to watch the disk: ./batchflush top {escape(str(args.qmp))}[/]")
     job = jobs.fresh_file_system(disk.guest_file, args.fs)
     job += jobs.measured_command(args.command or SAMPLE.split())
     return asyncio.run(_run(boot, kernel, job, args.limit))
@@ -113,7 +124,7 @@ def _show_output(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _told(disk: Disk, begin: Mapping[str, int], end: Mapping[str, int]) -> Table:
+def _told(disk: Disk, begin: Mapping[str, Any], end: Mapping[str, Any]) -> Table:
     table = Table(title=f"disk {disk.profile.name}, while the command ran", title_justify="left")
     table.add_column("Statistic")
     table.add_column("Value", justify="right")
@@ -121,4 +132,7 @@ def _told(disk: Disk, begin: Mapping[str, int], end: Mapping[str, int]) -> Table
     for name, unit, grows in TOLD:
         value = end[name] - begin[name] if grows else end[name]
         table.add_row(name, f"{value:,}", unit)
+    for entry in end["lateness"]:
+        name = f"lateness of {entry['operation']}, p99 since the start"
+        table.add_row(name, f"{entry['p99-ns']:,}", "ns")
     return table

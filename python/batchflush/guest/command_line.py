@@ -32,6 +32,10 @@ OTHER_NODE_OPTIONS = (
 # Where the guest finds the disk.
 DISK_FILE = {"virtio-blk-pci": "/dev/vda", "scsi-hd": "/dev/sda", "nvme": "/dev/nvme0n1"}
 
+# Devices whose requests QEMU can serve in an iothread.
+IOTHREAD_DEVICES = ("virtio-blk-pci", "scsi-hd")
+IOTHREAD = "disk-thread"
+
 # Our name of a front end's setting → QEMU's name of the device property.
 PROPERTIES = {
     "write-cache": "write-cache",
@@ -94,6 +98,8 @@ class Boot:
     qemu: Path | None = None
     # Kernel modules beside those of the disk: file system, I/O scheduler.
     modules: tuple[str, ...] = ("ext4",)
+    # Where another monitor listens, for the user.
+    monitor: Path | None = None
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
@@ -118,7 +124,10 @@ def joined(head: str, settings: Mapping[str, str]) -> str:
 
 
 def disk_arguments(disk: Disk, ioeventfd: bool) -> list[str]:
-    """Medium, node and device, for a guest of ours: the medium is fresh memory."""
+    """Medium, node and device, for a guest of ours: the medium is fresh memory.
+
+    ioeventfd: time is real, and an iothread serves the disk: only there requests are on time.
+    """
     options = {**disk.profile.node_options(), **disk.options}
     node = {"node-name": "disk", **options, "file": "medium"}
     arguments = [
@@ -127,7 +136,11 @@ def disk_arguments(disk: Disk, ioeventfd: bool) -> list[str]:
         "-blockdev",
         joined("batchflush", node),
     ]
-    transport = {} if ioeventfd else {"ioeventfd": "off"}
+    if ioeventfd and disk.device in IOTHREAD_DEVICES:
+        arguments += ["-object", f"iothread,id={IOTHREAD}"]
+        transport = {"iothread": IOTHREAD}
+    else:
+        transport = {} if ioeventfd else {"ioeventfd": "off"}
     # By the serial number a guest finds the disk's page of the control device.
     return arguments + _device_arguments(disk, "disk", transport, {"serial": "disk"})
 
@@ -158,8 +171,16 @@ def boot_arguments(boot: Boot) -> list[str]:
         *_time_arguments(boot),
         "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs),
         "-append", " ".join(kernel_parameters(boot)),
+        *_monitor_arguments(boot.monitor),
         *disk_arguments(boot.disk, boot.ioeventfd),
     ]  # fmt: skip
+
+
+def _monitor_arguments(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    address = joined("socket", {"id": "user", "path": str(path), "server": "on", "wait": "off"})
+    return ["-chardev", address, "-mon", "chardev=user,mode=control"]
 
 
 def _time_arguments(boot: Boot) -> list[str]:

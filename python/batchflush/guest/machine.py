@@ -30,12 +30,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qemu.qmp import QMPClient
+from qemu.qmp import EventListener, QMPClient
 from qemu.qmp.error import QMPError
 
 from batchflush import paths, processes
 from batchflush.errors import BatchflushError
-from batchflush.guest import initramfs
+from batchflush.guest import initramfs, lateness
 from batchflush.guest.command_line import Boot, boot_arguments
 from batchflush.guest.packages import Kernel
 
@@ -55,6 +55,8 @@ class Machine:
         self.child = child
         self.folder = folder
         self.monitor = QMPClient("batchflush")
+        self._late = EventListener(lateness.EVENT)
+        self.monitor.register_listener(self._late)
         self._report: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._output: asyncio.Task[None] | None = None
         # Nothing is written to it, but a stream whose writer is forgotten is closed.
@@ -76,6 +78,7 @@ class Machine:
         """What the guest says, until its job has ended; the last message is its "exit".
 
         When the caller asks for the next message, the guest gets its answer to this one.
+        Raises BatchflushError in place of a good end if its disk was later than it may be.
         """
         assert self._report is not None
         reader, writer = self._report
@@ -87,6 +90,8 @@ class Machine:
                 message = json.loads(line)
             except ValueError as error:
                 raise self.failure(f"the guest said {line!r}, which is not JSON") from error
+            if message["type"] == "exit" and message["code"] == 0:
+                await self._check_lateness()
             yield message
             if message["type"] == "exit":
                 return
@@ -96,10 +101,21 @@ class Machine:
 
     async def statistics(self) -> Message:
         """What query-blockstats tells of the batchflush node."""
-        for node in await self.monitor.execute("query-blockstats", {"query-nodes": True}):
-            if node.get("node-name") == "disk":
-                return node["driver-specific"]
-        raise BatchflushError("query-blockstats does not tell of the node 'disk'")
+        try:
+            return (await self._all_statistics())["disk"]
+        except KeyError:
+            raise BatchflushError("query-blockstats does not tell of the node 'disk'") from None
+
+    async def _all_statistics(self) -> dict[str, Message]:
+        told = await self.monitor.execute("query-blockstats", {"query-nodes": True})
+        return {node["node-name"]: node.get("driver-specific", {}) for node in told}
+
+    async def _check_lateness(self) -> None:
+        nodes = await self.monitor.execute("query-batchflush")
+        statistics = await self._all_statistics()
+        # Whatever was emitted before those answers is in the queue.
+        events = [event["data"] for event in self._late.history]
+        lateness.check(events, nodes, statistics)
 
     def failure(self, what: str) -> BatchflushError:
         """An error with the last lines of QEMU's messages or else of the console."""
