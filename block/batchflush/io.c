@@ -360,11 +360,22 @@ keep_before(const Request *req, const MediumChange *change)
     return ret;
 }
 
+/* Forget what the cache holds for the range, as far as it is older. */
+static void coroutine_fn drop_replaced(BDRVBatchflushState *s,
+                                       const MediumChange *change,
+                                       uint64_t place)
+{
+    if (s->store && !change->keeps_cache) {
+        bf_store_drop(s->store, change->offset, change->bytes, place);
+        batchflush_co_wake_stalled(s->controller);
+    }
+}
+
 /*
- * In its turn, change the child, as write @place of all, and forget what
- * the cache holds for the range, as far as it is older.  With @undo,
- * what was there before is kept: it is not durable yet.  Called with the
- * lock held, which is released meanwhile.
+ * In its turn, change the child.  With @undo, what was there before is
+ * kept: it is not durable yet.  Without, it is write @place of all, and
+ * the cache forgets what it replaces.  Called with the lock held, which
+ * is released meanwhile.
  */
 static int coroutine_fn GRAPH_RDLOCK
 change_in_turn(const Request *req, const MediumChange *change,
@@ -389,17 +400,10 @@ change_in_turn(const Request *req, const MediumChange *change,
         ret = func(change);
         qemu_mutex_lock(&c->lock);
     }
+    if (ret == 0 && !undo) {
+        drop_replaced(s, change, place);
+    }
     if (s->store) {
-        if (ret == 0 && !change->keeps_cache) {
-            if (undo) {
-                bf_store_replace(s->store, change->offset, change->bytes,
-                                 place);
-            } else {
-                bf_store_drop(s->store, change->offset, change->bytes,
-                              place);
-            }
-            batchflush_co_wake_stalled(c);
-        }
         batchflush_co_end_turn(s);
     }
     return ret;
@@ -450,10 +454,15 @@ change_data(Request *req, const MediumChange *change, MediumChangeFunc func)
                       change->bytes);
     bf_history_begin(s->history, &record, number, change->offset,
                      change->bytes, data);
+    if (s->store) {
+        bf_store_settle(s->store, change->offset, change->bytes, number);
+    }
     write_arrived(req, number);
     ret = change_in_turn(req, change, func, number, true);
+    record.failed = ret < 0;
     ret = request_end_write(req, ret);
     if (ret == 0) {
+        drop_replaced(s, change, number);
         change_durable(s, change, number);
     } else {
         bf_history_failed(s->history, bf_order_of_write(number),

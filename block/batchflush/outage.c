@@ -254,6 +254,7 @@ static bool check_order(const BatchflushCutOrder *order, Error **errp)
 typedef struct Keep {
     const BDRVBatchflushState *s;
     bool held;
+    uint64_t floor;
     BfChoice choice;
 } Keep;
 
@@ -261,7 +262,9 @@ static bool keep(uint64_t number, uint64_t unit, void *opaque)
 {
     const Keep *k = opaque;
 
-    if (k->held && !bf_completions_in_flight(k->s->completions, number)) {
+    /* Nor may one be lost that replaced what we do not have any more. */
+    if (k->held && (number <= k->floor ||
+                    !bf_completions_in_flight(k->s->completions, number))) {
         return true;
     }
     return bf_choice_keep(&k->choice, number, unit);
@@ -274,14 +277,17 @@ BatchflushSurvivors *batchflush_settle(BDRVBatchflushState *s,
     const char *name = bdrv_get_node_name(s->bs);
     g_autoptr(GArray) numbers = bf_cut_writes(s->store, s->history);
     BatchflushSurvivors *info = g_new0(BatchflushSurvivors, 1);
-    Keep k = { .s = s, .held = held };
+    Keep k = {
+        .s = s, .held = held, .floor = bf_history_floor(s->history),
+    };
     BfSurvivors survivors;
 
     bf_choice_init(&k.choice, policy, bf_choice_part_seed(seed, name),
                    s->completions, (uint64_t *)numbers->data, numbers->len,
-                   bf_history_floor(s->history));
+                   k.floor);
     bf_cut(s->store, s->history, s->params.atomic_write_size, keep, &k,
            &survivors);
+    bf_completions_settle(s->completions);
     *info = (BatchflushSurvivors) {
         .node_name = g_strdup(name),
         .position = s->writes + s->flushes,

@@ -10,6 +10,7 @@
 
 struct BfCompletions {
     uint64_t newest;            /* number of a write */
+    uint64_t settled;           /* the last one before the last cut */
     uint64_t count;             /* of completions */
     uint64_t place[REMEMBERED]; /* among them, or IN_FLIGHT */
 };
@@ -26,7 +27,7 @@ void bf_completions_free(BfCompletions *completions)
 
 static bool is_remembered(const BfCompletions *completions, uint64_t number)
 {
-    return number <= completions->newest &&
+    return number > completions->settled && number <= completions->newest &&
            completions->newest - number < REMEMBERED;
 }
 
@@ -42,6 +43,11 @@ void bf_completions_end(BfCompletions *completions, uint64_t number)
     if (is_remembered(completions, number)) {
         completions->place[number % REMEMBERED] = ++completions->count;
     }
+}
+
+void bf_completions_settle(BfCompletions *completions)
+{
+    completions->settled = completions->newest;
 }
 
 static uint64_t place_of(const BfCompletions *completions, uint64_t number)

@@ -30,6 +30,9 @@ void bf_completions_free(BfCompletions *completions);
 void bf_completions_begin(BfCompletions *completions, uint64_t number);
 void bf_completions_end(BfCompletions *completions, uint64_t number);
 
+/* After a cut: what is left of earlier writes is as good as completed. */
+void bf_completions_settle(BfCompletions *completions);
+
 bool bf_completions_in_flight(const BfCompletions *completions,
                               uint64_t number);
 

@@ -83,6 +83,31 @@ static void add_change(GArray *list, const BfChange *change, uint64_t block)
     }
 }
 
+/* What the medium held before anything that is not durable, or NULL. */
+static const BfPiece *oldest_before(const BfPast *past, unsigned sector)
+{
+    for (GList *link = past ? past->befores.head : NULL; link;
+         link = link->next) {
+        if (bf_piece_sector(link->data, sector)) {
+            return link->data;
+        }
+    }
+    return NULL;
+}
+
+/* Cached data that counts as durable is no choice any more. */
+static void drop_durable(GArray *list, const BfPast *past)
+{
+    for (unsigned i = list->len; i-- > 0;) {
+        const Candidate *it = &g_array_index(list, Candidate, i);
+        const BfPiece *before = oldest_before(past, it->sector);
+
+        if (before && it->number < before->by) {
+            g_array_remove_index_fast(list, i);
+        }
+    }
+}
+
 /* @slot: BF_NO_SLOT if nothing of the block is cached. */
 static void find_candidates(Cut *cut, uint64_t block, uint32_t slot)
 {
@@ -98,6 +123,9 @@ static void find_candidates(Cut *cut, uint64_t block, uint32_t slot)
     }
     for (; change; change = change->next) {
         add_change(cut->candidates, change, block);
+    }
+    if (past) {
+        drop_durable(cut->candidates, past);
     }
 }
 
@@ -161,23 +189,6 @@ static void add_patch(BfSurvivors *survivors, uint64_t offset,
     g_array_append_val(patches, patch);
 }
 
-/* What the medium held before anything that is not durable, or NULL. */
-static const uint8_t *oldest_before(const BfHistory *history, uint64_t block,
-                                    unsigned sector)
-{
-    const BfPast *past = bf_history_past(history, block);
-
-    for (GList *link = past ? past->befores.head : NULL; link;
-         link = link->next) {
-        const uint8_t *data = bf_piece_sector(link->data, sector);
-
-        if (data) {
-            return data;
-        }
-    }
-    return NULL;
-}
-
 /* The newest write that is kept in a unit; 0 if none is. */
 static uint64_t newest_kept(const Cut *cut, uint64_t unit, unsigned first,
                             unsigned end)
@@ -219,7 +230,8 @@ static void settle_sector(Cut *cut, uint64_t block, uint32_t slot,
     const Candidate *newest = find(cut, sector, UINT64_MAX);
     const Candidate *chosen = find(cut, sector, kept);
     BfSurvivors *survivors = cut->survivors;
-    const uint8_t *before = oldest_before(cut->history, block, sector);
+    const BfPast *past = bf_history_past(cut->history, block);
+    const BfPiece *before = oldest_before(past, sector);
 
     if (newest != chosen) {
         survivors->lost_bytes += BF_SECTOR_SIZE;
@@ -227,11 +239,12 @@ static void settle_sector(Cut *cut, uint64_t block, uint32_t slot,
     if (chosen) {
         survivors->kept_bytes += BF_SECTOR_SIZE;
         survivors->hash += hash_sector(offset, chosen->data);
-        if (!chosen->cached) {
-            add_patch(survivors, offset, chosen->data);
-        }
+    }
+    if (chosen && !chosen->cached) {
+        add_patch(survivors, offset, chosen->data);
     } else if (before) {
-        add_patch(survivors, offset, before);
+        /* For what is in the cache, too: a battery may not last. */
+        add_patch(survivors, offset, bf_piece_sector(before, sector));
     }
     if (slot != BF_NO_SLOT && !(chosen && chosen->cached) &&
         (bf_slot(&cut->store->slots, slot)->dirty >> sector & 1)) {
@@ -313,10 +326,36 @@ static void empty_sweeps(BfStore *store)
     }
 }
 
+typedef void BlockFunc(Cut *cut, uint64_t block, uint32_t slot);
+
+/* First blocks without a slot: @func may free one. */
+static void foreach_block(Cut *cut, BlockFunc *func)
+{
+    g_autoptr(GArray) outside = blocks_outside(cut->history);
+    BfStore *store = cut->store;
+
+    for (guint i = 0; i < outside->len; i++) {
+        uint64_t block = g_array_index(outside, uint64_t, i);
+
+        if (!store ||
+            bf_index_find(&store->index, block) == BF_NO_SLOT) {
+            func(cut, block, BF_NO_SLOT);
+        }
+    }
+    for (uint32_t i = 0; store && i < store->slots.begun; i++) {
+        const BfSlot *slot = bf_slot(&store->slots, i);
+
+        if (slot->dirty) {
+            func(cut, slot->block, i);
+        }
+    }
+}
+
 void bf_cut(BfStore *store, BfHistory *history, unsigned unit, BfKeep *keep,
             void *opaque, BfSurvivors *survivors)
 {
-    g_autoptr(GArray) outside = blocks_outside(history);
+    g_autoptr(GArray) candidates = g_array_new(false, false,
+                                               sizeof(Candidate));
     Cut cut = {
         .store = store,
         .history = history,
@@ -324,66 +363,48 @@ void bf_cut(BfStore *store, BfHistory *history, unsigned unit, BfKeep *keep,
         .keep = keep,
         .opaque = opaque,
         .survivors = survivors,
-        .candidates = g_array_new(false, false, sizeof(Candidate)),
+        .candidates = candidates,
     };
 
     *survivors = (BfSurvivors) {
         .patches = g_array_new(false, false, sizeof(BfPatch)),
     };
-    /* First those without a slot: settling a slot may free it. */
-    for (guint i = 0; i < outside->len; i++) {
-        uint64_t block = g_array_index(outside, uint64_t, i);
-
-        if (!store ||
-            bf_index_find(&store->index, block) == BF_NO_SLOT) {
-            settle_block(&cut, block, BF_NO_SLOT);
-        }
-    }
-    for (uint32_t i = 0; store && i < store->slots.begun; i++) {
-        const BfSlot *slot = bf_slot(&store->slots, i);
-
-        if (slot->dirty) {
-            settle_block(&cut, slot->block, i);
-        }
-    }
-    g_array_unref(cut.candidates);
+    foreach_block(&cut, settle_block);
     bf_history_clear(history);
     if (store) {
         empty_sweeps(store);
     }
 }
 
-static void add_number(const BfPast *past, void *opaque)
+static void note_writes(Cut *cut, uint64_t block, uint32_t slot)
 {
-    GArray *numbers = opaque;
+    GArray *numbers = cut->opaque;
 
-    for (GList *link = past->versions.head; link; link = link->next) {
-        const BfPiece *piece = link->data;
+    find_candidates(cut, block, slot);
+    for (guint i = 0; i < cut->candidates->len; i++) {
+        uint64_t number = g_array_index(cut->candidates, Candidate,
+                                        i).number;
 
-        g_array_append_val(numbers, piece->number);
+        if (!numbers->len ||
+            g_array_index(numbers, uint64_t, numbers->len - 1) != number) {
+            g_array_append_val(numbers, number);
+        }
     }
 }
 
-GArray *bf_cut_writes(const BfStore *store, const BfHistory *history)
+GArray *bf_cut_writes(BfStore *store, const BfHistory *history)
 {
+    g_autoptr(GArray) candidates = g_array_new(false, false,
+                                               sizeof(Candidate));
     GArray *numbers = g_array_new(false, false, sizeof(uint64_t));
-    const BfChange *change = bf_history_changes(history);
+    Cut cut = {
+        .store = store,
+        .history = (BfHistory *)history,
+        .opaque = numbers,
+        .candidates = candidates,
+    };
 
-    for (uint32_t i = 0; store && i < store->slots.begun; i++) {
-        const BfSlot *slot = bf_slot(&store->slots, i);
-
-        for (unsigned j = 0; slot->dirty && j < BF_BLOCK_SECTORS; j++) {
-            uint64_t number = bf_slot_number(slot, j);
-
-            if (slot->dirty >> j & 1) {
-                g_array_append_val(numbers, number);
-            }
-        }
-    }
-    bf_history_foreach(history, add_number, numbers);
-    for (; change; change = change->next) {
-        g_array_append_val(numbers, change->number);
-    }
+    foreach_block(&cut, note_writes);
     sort_unique(numbers);
     return numbers;
 }

@@ -42,7 +42,7 @@ typedef struct BfSurvivors {
  * The numbers of all writes of which something is not durable, each
  * once, in ascending order.  @store may be NULL.  The caller frees it.
  */
-GArray *bf_cut_writes(const BfStore *store, const BfHistory *history);
+GArray *bf_cut_writes(BfStore *store, const BfHistory *history);
 
 /*
  * Settle what survives; @store may be NULL.  @unit is 512 or 4096.  Open

@@ -228,10 +228,37 @@ void bf_history_pin(BfHistory *history, uint64_t number)
     history->pinned = number;
 }
 
+/* The sectors that have a before of this order. */
+static uint8_t settled_sectors(const BfPast *past, uint64_t order)
+{
+    uint8_t sectors = 0;
+
+    for (GList *it = past->befores.head; it; it = it->next) {
+        const BfPiece *piece = it->data;
+
+        if (piece->number == order) {
+            sectors |= piece->sectors;
+        }
+    }
+    return sectors;
+}
+
+/* @data is the block's. */
+static void before_block(BfHistory *history, uint64_t order, uint64_t block,
+                         uint8_t sectors, const uint8_t *data)
+{
+    BfPast *past = need_past(history, block);
+
+    sectors &= ~settled_sectors(past, order);
+    if (sectors) {
+        piece_new(&past->befores, block, sectors, order, data);
+        history->before_bytes += sectors_bytes(sectors);
+    }
+}
+
 void bf_history_before(BfHistory *history, uint64_t order, uint64_t offset,
                        uint64_t bytes, const uint8_t *data)
 {
-    history->before_bytes += bytes;
     while (bytes) {
         uint64_t block = offset / BF_BLOCK_SIZE;
         unsigned from = offset % BF_BLOCK_SIZE;
@@ -239,8 +266,7 @@ void bf_history_before(BfHistory *history, uint64_t order, uint64_t offset,
         uint8_t sectors = ((1u << (length / BF_SECTOR_SIZE)) - 1)
                           << (from / BF_SECTOR_SIZE);
 
-        piece_new(&need_past(history, block)->befores, block, sectors, order,
-                  data - from);
+        before_block(history, order, block, sectors, data - from);
         offset += length;
         bytes -= length;
         data += length;
@@ -269,6 +295,19 @@ static void durable_past(BfHistory *history, BfPast *past, uint64_t order,
         }
     }
     drop_past_if_empty(history, past);
+}
+
+void bf_history_settle(BfHistory *history, uint64_t order, uint64_t block,
+                       uint8_t sectors, uint64_t number,
+                       const uint8_t *data)
+{
+    BfPiece *piece;
+
+    bf_history_durable_block(history, order - 1, block, sectors);
+    piece = piece_new(&need_past(history, block)->befores, block, sectors,
+                      order, data);
+    piece->by = number;
+    history->before_bytes += sectors_bytes(sectors);
 }
 
 void bf_history_durable_block(BfHistory *history, uint64_t order,
@@ -372,29 +411,16 @@ void bf_history_failed(BfHistory *history, uint64_t order, uint64_t offset,
 const uint8_t *bf_history_find(const BfHistory *history, uint64_t block,
                                unsigned sector, uint64_t up_to)
 {
-    uint64_t at = block * BF_BLOCK_SIZE + sector * BF_SECTOR_SIZE;
-    BfPast *past = past_of(history, block);
-    const uint8_t *found = NULL;
-    uint64_t number = 0;
+    const BfPast *past = past_of(history, block);
 
     for (GList *it = past ? past->versions.tail : NULL; it; it = it->prev) {
         const BfPiece *piece = it->data;
 
-        found = piece->number <= up_to ? bf_piece_sector(piece, sector)
-                                       : NULL;
-        if (found) {
-            number = piece->number;
-            break;
+        if (piece->number <= up_to && bf_piece_sector(piece, sector)) {
+            return bf_piece_sector(piece, sector);
         }
     }
-    /* A change that is newer has taken its turn before. */
-    for (const BfChange *it = history->changes; it; it = it->next) {
-        if (at >= it->offset && at < it->offset + it->bytes &&
-            it->number <= up_to && it->number > number) {
-            return NULL;
-        }
-    }
-    return found;
+    return NULL;
 }
 
 void bf_history_begin(BfHistory *history, BfChange *change, uint64_t number,
@@ -436,6 +462,19 @@ bool bf_history_changing(const BfHistory *history, uint64_t offset,
         }
     }
     return false;
+}
+
+uint8_t bf_history_replaced(const BfHistory *history, uint64_t block,
+                            uint64_t up_to)
+{
+    uint8_t sectors = 0;
+
+    for (const BfChange *it = history->changes; it; it = it->next) {
+        if (it->data && !it->failed && it->number <= up_to) {
+            sectors |= sectors_in(block, it->offset, it->bytes);
+        }
+    }
+    return sectors;
 }
 
 void bf_history_foreach(const BfHistory *history, BfPastFunc *func,

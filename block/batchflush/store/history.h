@@ -36,7 +36,11 @@ typedef struct BfPiece {
     GList link;         /* among those of its block */
     GList age;          /* versions: among all */
     uint64_t number;    /* version: of its write; before: its order */
-    uint64_t by;        /* version: the write that replaced it */
+    /*
+     * Version: the write that replaced it.  Before: the last write it
+     * has, if it had not been on the medium; 0 otherwise.
+     */
+    uint64_t by;
     uint64_t block;
     uint8_t stored;     /* the sectors that @data holds */
     uint8_t sectors;    /* those of them that are still wanted */
@@ -57,6 +61,7 @@ typedef struct BfChange {
     uint64_t offset;
     uint64_t bytes;
     uint8_t *data;      /* NULL: zeroes */
+    bool failed;        /* the caller's to set: it had its turn in vain */
 } BfChange;
 
 static inline uint64_t bf_order_of_write(uint64_t number)
@@ -98,9 +103,21 @@ void bf_history_keep(BfHistory *history, uint64_t block, uint8_t sectors,
 /* Versions up to this write are not forgotten, however many they are. */
 void bf_history_pin(BfHistory *history, uint64_t number);
 
-/* Keep what the medium holds before something of @order is put over it. */
+/*
+ * Keep what the medium holds before something of @order is put over it,
+ * as far as bf_history_settle() has not said what counts as that.
+ */
 void bf_history_before(BfHistory *history, uint64_t order, uint64_t offset,
                        uint64_t bytes, const uint8_t *data);
+
+/*
+ * What write @number put into the cache counts as durable from now on,
+ * as a change of @order, which came later, is about to replace it there
+ * and on the medium.  @data is the block's.
+ */
+void bf_history_settle(BfHistory *history, uint64_t order, uint64_t block,
+                       uint8_t sectors, uint64_t number,
+                       const uint8_t *data);
 
 /*
  * What was put onto the medium with @order is durable now: nothing that
@@ -124,8 +141,15 @@ const BfPast *bf_history_past(const BfHistory *history, uint64_t block);
 const uint8_t *bf_piece_sector(const BfPiece *piece, unsigned sector);
 
 /*
+ * The sectors of a block that writes up to @up_to, under way past the
+ * cache, have put their data over.
+ */
+uint8_t bf_history_replaced(const BfHistory *history, uint64_t block,
+                            uint64_t up_to);
+
+/*
  * What write @up_to or the last one before it left in a sector that has
- * been written since; NULL if that is on the medium already.
+ * been written since; NULL if that is not kept.
  */
 const uint8_t *bf_history_find(const BfHistory *history, uint64_t block,
                                unsigned sector, uint64_t up_to);

@@ -30,10 +30,6 @@ void bf_store_forget(BfStore *store, uint32_t number, uint8_t sectors);
 /* Make all open sweeps empty. */
 void bf_store_empty_sweeps(BfStore *store);
 
-/* Keep these sectors of a slot in the history: write @by replaces them. */
-void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
-                   uint64_t by);
-
 static inline uint64_t bf_sectors_bytes(uint8_t sectors)
 {
     return __builtin_popcount(sectors) * BF_SECTOR_SIZE;

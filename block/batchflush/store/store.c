@@ -145,9 +145,11 @@ uint64_t bf_store_room_for(const BfStore *store, uint64_t offset,
     return blocks * BF_BLOCK_SIZE;
 }
 
-/* Once for each write that the sectors have come with. */
-void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
-                   uint64_t by)
+/*
+ * Sectors of a slot are about to be written again: the history keeps
+ * them, once for each write that they have come with.
+ */
+static void keep_versions(BfStore *store, uint32_t number, uint8_t sectors)
 {
     const BfSlot *slot = bf_slot(&store->slots, number);
 
@@ -156,7 +158,7 @@ void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
     }
     while (sectors) {
         uint64_t write = bf_slot_number(slot, __builtin_ctz(sectors));
-        uint8_t same = sectors & bf_slot_written_by(slot, write);
+        uint8_t same = sectors;
 
         for (unsigned i = 0; i < BF_BLOCK_SECTORS; i++) {
             if (bf_slot_number(slot, i) != write) {
@@ -164,7 +166,8 @@ void bf_store_keep(BfStore *store, uint32_t number, uint8_t sectors,
             }
         }
         bf_history_keep(store->history, slot->block, same, write,
-                        bf_slot_data(&store->slots, number), by);
+                        bf_slot_data(&store->slots, number),
+                        store->last_write);
         sectors &= ~same;
     }
 }
@@ -183,8 +186,7 @@ static void write_piece(BfStore *store, Piece piece, BfCursor *from)
         /* New, or claimed so far: a sweep loses it. */
         bf_order_add(&store->order, number);
     }
-    bf_store_keep(store, number, piece.sectors & slot->dirty,
-                  store->last_write);
+    keep_versions(store, number, piece.sectors & slot->dirty);
     store->dirty += bf_sectors_bytes(piece.sectors & ~slot->dirty);
     slot->dirty |= piece.sectors;
     bf_slot_stamp(slot, piece.sectors, store->last_write);
@@ -284,29 +286,18 @@ void bf_store_forget(BfStore *store, uint32_t number, uint8_t sectors)
     bf_slots_put(&store->slots, number);
 }
 
-/* What is to be forgotten, and whether the history keeps it. */
-typedef struct Drop {
-    uint64_t up_to;
-    bool keep;
-} Drop;
-
 static void drop_sectors(BfStore *store, uint32_t number, uint8_t sectors,
-                         Drop drop)
+                         uint64_t up_to)
 {
-    sectors &= bf_slot_written_by(bf_slot(&store->slots, number),
-                                  drop.up_to);
-    if (!sectors) {
-        return;
+    sectors &= bf_slot_written_by(bf_slot(&store->slots, number), up_to);
+    if (sectors) {
+        bf_store_forget(store, number, sectors);
     }
-    if (drop.keep) {
-        bf_store_keep(store, number, sectors, drop.up_to);
-    }
-    bf_store_forget(store, number, sectors);
 }
 
 /* For ranges with more blocks than there are slots to look at. */
 static void drop_by_slot(BfStore *store, uint64_t offset, uint64_t bytes,
-                         Drop drop)
+                         uint64_t up_to)
 {
     uint64_t end = offset + bytes;
 
@@ -317,28 +308,8 @@ static void drop_by_slot(BfStore *store, uint64_t offset, uint64_t bytes,
 
         if (slot->dirty && start < end && start + BF_BLOCK_SIZE > offset) {
             drop_sectors(store, i, first_piece(from, end - from).sectors,
-                         drop);
+                         up_to);
         }
-    }
-}
-
-static void drop_range(BfStore *store, uint64_t offset, uint64_t bytes,
-                       Drop drop)
-{
-    check_range(offset, bytes);
-    if (bytes / BF_BLOCK_SIZE > store->slots.begun) {
-        drop_by_slot(store, offset, bytes, drop);
-        return;
-    }
-    while (bytes) {
-        Piece piece = first_piece(offset, bytes);
-        uint32_t number = bf_index_find(&store->index, piece.block);
-
-        if (number != BF_NO_SLOT) {
-            drop_sectors(store, number, piece.sectors, drop);
-        }
-        offset += piece.bytes;
-        bytes -= piece.bytes;
     }
 }
 
@@ -346,14 +317,43 @@ void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
                    uint64_t up_to)
 {
     bytes = MIN(bytes, UINT64_MAX - offset) / BF_SECTOR_SIZE * BF_SECTOR_SIZE;
-    drop_range(store, offset, bytes, (Drop) { .up_to = up_to });
+    check_range(offset, bytes);
+    if (bytes / BF_BLOCK_SIZE > store->slots.begun) {
+        drop_by_slot(store, offset, bytes, up_to);
+        return;
+    }
+    while (bytes) {
+        Piece piece = first_piece(offset, bytes);
+        uint32_t number = bf_index_find(&store->index, piece.block);
+
+        if (number != BF_NO_SLOT) {
+            drop_sectors(store, number, piece.sectors, up_to);
+        }
+        offset += piece.bytes;
+        bytes -= piece.bytes;
+    }
 }
 
-void bf_store_replace(BfStore *store, uint64_t offset, uint64_t bytes,
-                      uint64_t number)
+void bf_store_settle(BfStore *store, uint64_t offset, uint64_t bytes,
+                     uint64_t number)
 {
-    drop_range(store, offset, bytes,
-               (Drop) { .up_to = number, .keep = true });
+    uint64_t order = bf_order_of_write(number);
+
+    check_range(offset, bytes);
+    while (bytes) {
+        Piece piece = first_piece(offset, bytes);
+        uint32_t i = bf_index_find(&store->index, piece.block);
+        const BfSlot *slot = i == BF_NO_SLOT ? NULL
+                                             : bf_slot(&store->slots, i);
+
+        if (slot && (slot->dirty & piece.sectors)) {
+            bf_history_settle(store->history, order, piece.block,
+                              slot->dirty & piece.sectors, number,
+                              bf_slot_data(&store->slots, i));
+        }
+        offset += piece.bytes;
+        bytes -= piece.bytes;
+    }
 }
 
 void bf_store_drop_all(BfStore *store)

@@ -105,11 +105,13 @@ void bf_store_drop(BfStore *store, uint64_t offset, uint64_t bytes,
                    uint64_t up_to);
 
 /*
- * As bf_store_drop(), for a write that went past the cache and is not
- * durable yet: the history keeps what it replaces.
+ * Write @number of this range is about to go past the cache.  What is
+ * cached of it counts as durable: it would be, had it been destaged, and
+ * it is dropped when the write has reached the medium.  There has to be
+ * a history.
  */
-void bf_store_replace(BfStore *store, uint64_t offset, uint64_t bytes,
-                      uint64_t number);
+void bf_store_settle(BfStore *store, uint64_t offset, uint64_t bytes,
+                     uint64_t number);
 
 /* Forget everything.  Open sweeps become empty. */
 void bf_store_drop_all(BfStore *store);

@@ -250,8 +250,7 @@ static void fetch(const BfStore *store, const BfSweep *sweep, size_t i)
 
 /*
  * The data of a claimed sector, as it was claimed: where it has been
- * written since, the history has it.  NULL if it is gone: dropped, or on
- * the medium by another hand.
+ * written since, the history has it.  NULL if it was dropped.
  */
 static const uint8_t *claimed_sector(const BfStore *store,
                                      const BfSweep *sweep, const Claim *it,
@@ -269,30 +268,38 @@ static const uint8_t *claimed_sector(const BfStore *store,
                     sector * BF_SECTOR_SIZE : NULL;
 }
 
-/* Nothing of the block has been written since it was claimed. */
+/* Nothing of it has been written or dropped since it was claimed. */
 static bool is_as_claimed(const BfStore *store, const BfSweep *sweep,
                           const Claim *it)
 {
     const BfSlot *slot = bf_slot(&store->slots, it->slot);
 
-    return slot->block == it->block && slot->newest <= sweep->last_write;
+    return slot->block == it->block && slot->newest <= sweep->last_write &&
+           !(it->sectors & ~slot->dirty);
 }
 
-/* The sectors of a claim that are still there. */
+/*
+ * The sectors of a claim that are still there.  What a write past the
+ * cache replaces stays until it is completed, but the medium has the
+ * newer data by now: the sweep's turn is behind that write's.
+ */
 static uint8_t live_sectors(const BfStore *store, const BfSweep *sweep,
                             const Claim *it)
 {
+    uint8_t replaced = store->history
+        ? bf_history_replaced(store->history, it->block, sweep->last_write)
+        : 0;
     uint8_t sectors = 0;
 
     if (is_as_claimed(store, sweep, it)) {
-        return bf_slot(&store->slots, it->slot)->dirty & it->sectors;
+        return it->sectors & ~replaced;
     }
     for (unsigned i = 0; i < BF_BLOCK_SECTORS; i++) {
         if ((it->sectors >> i & 1) && claimed_sector(store, sweep, it, i)) {
             sectors |= 1u << i;
         }
     }
-    return sectors;
+    return sectors & ~replaced;
 }
 
 static void copy_claim(const BfStore *store, const BfSweep *sweep,
@@ -381,8 +388,9 @@ static void settle(BfStore *store, BfSweep *sweep, bool durable)
             continue;
         }
         if (durable) {
-            bf_store_forget(store, it->slot, UINT8_MAX);
-        } else {
+            bf_store_forget(store, it->slot, it->sectors);
+        }
+        if (bf_slot(&store->slots, it->slot)->dirty) {
             bf_order_add(&store->order, it->slot);
         }
     }
