@@ -317,9 +317,19 @@ def download(
         return files
 
 
-def download_source(package: str, suite: str) -> Path:
-    """The .dsc file, in the cache, of a source package of the named suite."""
+def source_versions(package: str, suite: str) -> list[str]:
+    """The versions of a source package that a suite offers, as Debian counts them."""
     with _lock():
+        archive = _source_archive(suite)
+        archive.update()
+        told = archive.ask("apt-cache", "showsrc", "--only-source", package)
+    return list(dict.fromkeys(re.findall(r"^Version: (\S+)", told, re.M)))
+
+
+def download_source(package: str, suite: str, version: str = "") -> Path:
+    """The .dsc file, in the cache, of a source package of the named suite; else the newest."""
+    with _lock():
+        package = f"{package}={version}" if version else package
         request = _Request("source", suite, package)
         files = request.answer()
         if files is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from batchflush import configure, paths, processes, progress
+from batchflush import configure, paths, processes, progress, variants
 
 NAME = "build"
 HELP = "build QEMU with batchflush in it"
@@ -38,7 +38,8 @@ def model(targets: Sequence[str] = ()) -> Path:
     targets: only these; otherwise all, with the tests.
     """
     folder = paths.MODEL_BUILD
-    sanitizers = ("-Db_sanitize=address,undefined",) if paths.CHECKED else ()
+    sanitizer = variants.MODEL_SANITIZER.get(paths.VARIANT)
+    sanitizers = (f"-Db_sanitize={sanitizer}",) if sanitizer else ()
     with configure.locked(folder):
         if not (folder / "build.ninja").exists():
             with progress.step("Configuring the model"):

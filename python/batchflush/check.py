@@ -27,6 +27,7 @@ from batchflush import (
     processes,
     progress,
     qemu_qtests,
+    qemu_versions,
     sanitizers,
     source,
 )
@@ -164,9 +165,24 @@ def _static() -> list[Result]:
     return [Result(look, FAILED if wrong else PASSED, wrong) for look, wrong in looks]
 
 
+def _addresses() -> list[Result]:
+    """Our suites, with everything built under AddressSanitizer and UBSan."""
+    return [Result(**result) for result in sanitizers.addresses()]
+
+
+def _threads() -> list[Result]:
+    """Those that have threads, with everything built under ThreadSanitizer."""
+    return [Result(**result) for result in sanitizers.threads()]
+
+
 def _sanitizers() -> list[Result]:
-    """The other suites, with everything built under AddressSanitizer and UBSan."""
-    return [Result(**result) for result in sanitizers.run_all(paths.BUILD / "sanitizers.json")]
+    """Whatever finds what no test asked for."""
+    return [*_static(), *_addresses(), *_threads()]
+
+
+def _qemu_versions() -> list[Result]:
+    """The short tests, with every QEMU that Debian offers the source of."""
+    return [Result(**result) for result in qemu_versions.run_all()]
 
 
 # The quick ones first.
@@ -184,7 +200,10 @@ LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
     "static": _static,
     "qemu-qtests": _qemu_qtests,
     "iotests": _iotests,
+    "addresses": _addresses,
+    "threads": _threads,
     "sanitizers": _sanitizers,
+    "qemu-versions": _qemu_versions,
 }
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from batchflush import apt, paths, processes, progress, source
+from batchflush import apt, paths, processes, progress, source, variants
 from batchflush.errors import UsageError
 
 NAME = "configure"
@@ -33,7 +33,6 @@ QEMU_ARGUMENTS = (
     "--disable-install-blobs",
 )
 DEBUG_ARGUMENTS = ("--enable-debug",)
-SANITIZER_ARGUMENTS = ("--enable-asan", "--enable-ubsan")
 
 # Packages that hold firmware, and the folders in which they hold it.
 FIRMWARE_PACKAGES = ("seabios", "qemu-system-data", "ipxe-qemu")
@@ -61,7 +60,7 @@ class Choice:
 
 def own_tree() -> Path | None:
     """The source tree that the user chose, if any."""
-    chosen = Choice.load().qemu_source
+    chosen = variants.QEMU_SOURCE or Choice.load().qemu_source
     return Path(chosen) if chosen else None
 
 
@@ -76,7 +75,7 @@ def configure(debug: bool = False) -> Path:
         f"--firmwarepath={firmware()}",
         *QEMU_ARGUMENTS,
         *(DEBUG_ARGUMENTS if debug else ()),
-        *(SANITIZER_ARGUMENTS if paths.CHECKED else ()),
+        *variants.QEMU_ARGUMENTS.get(paths.VARIANT, ()),
         *choice.arguments,
     ]
     inputs = json.dumps([(tree / "VERSION").read_text().strip(), *command], indent=1)

@@ -13,16 +13,17 @@ BUILD = ROOT / "build"
 VENV_PYTHON = BUILD / "venv/bin/python"
 CONFIGURATION = BUILD / "configuration.json"
 QEMU_SOURCE = BUILD / "qemu-source"
-# "sanitizers": everything runs from builds of its own, with the compiler's checks in them.
-CHECKED = os.environ.get("BATCHFLUSH_CHECKED_BY", "")
-QEMU_BUILD = BUILD / ("qemu" + (f"-{CHECKED}" if CHECKED else ""))
+# Set by variants.py: everything runs from builds of its own.
+VARIANT = os.environ.get("BATCHFLUSH_VARIANT", "")
+_SUFFIX = f"-{VARIANT}" if VARIANT else ""
+QEMU_BUILD = BUILD / f"qemu{_SUFFIX}"
 QEMU_DEBUG_BUILD = BUILD / "qemu-debug"
 FIRMWARE = BUILD / "firmware"
-MODEL_BUILD = BUILD / ("model" + (f"-{CHECKED}" if CHECKED else ""))
+MODEL_BUILD = BUILD / f"model{_SUFFIX}"
 GUEST = BUILD / "guest"
 DEMO = BUILD / "demo"
 BENCH = BUILD / "bench"
-CHECK = BUILD / ("check" + (f"-{CHECKED}" if CHECKED else ""))
+CHECK = BUILD / f"check{_SUFFIX}"
 CALIBRATE = BUILD / "calibrate"
 CURVES = BUILD / "profiles"
 DOCS = BUILD / "docs"

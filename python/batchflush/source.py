@@ -24,11 +24,19 @@ def prepare(own_tree: Path | None) -> Path:
 
 def _extracted() -> Path:
     tree = paths.QEMU_SOURCE
-    stamp = tree / _STAMP
     # What has been extracted stays: a newer point release is no reason to rebuild.
-    if stamp.exists():
+    if (tree / _STAMP).exists():
         return tree
-    description = apt.download_source(PACKAGE, SUITE)
+    extract(apt.download_source(PACKAGE, SUITE), tree)
+    return tree
+
+
+def extract(description: Path, tree: Path) -> None:
+    """Unpack a source package, with Debian's patches applied; nothing if it is there."""
+    stamp = tree / _STAMP
+    if stamp.exists():
+        return
+    tree.parent.mkdir(parents=True, exist_ok=True)
     with progress.step(f"Extracting {description.stem}"):
         shutil.rmtree(tree, ignore_errors=True)
         processes.run_logged(
@@ -40,4 +48,3 @@ def _extracted() -> Path:
         )
         # The last: a tree without it was interrupted.
         stamp.write_text(description.name + "\n")
-    return tree
