@@ -335,7 +335,7 @@ def download_source(package: str, suite: str, version: str = "") -> Path:
         if files is None:
             archive = _source_archive(suite)
             archive.update()
-            folder = archive.folder / package
+            folder = archive.folder / re.sub(r"[=:]", "_", package)
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             title = f"Fetching Debian's source of {package} ({suite})"

@@ -31,6 +31,12 @@ def _extracted() -> Path:
     return tree
 
 
+def is_usual(description: Path) -> bool:
+    """Whether a source package is what build/qemu-source holds."""
+    stamp = paths.QEMU_SOURCE / _STAMP
+    return stamp.exists() and stamp.read_text().strip() == description.name
+
+
 def extract(description: Path, tree: Path) -> None:
     """Unpack a source package, with Debian's patches applied; nothing if it is there."""
     stamp = tree / _STAMP

@@ -34,13 +34,15 @@ def check(
 ) -> Iterator[dict[str, str]]:
     """The results of the suites, as check writes them, each with its suite in its name.
 
+    variant: names the folders; the usual ones if it is empty.
     tree: QEMU's source, if not the usual one.
     env: variables for the programs under test.
     """
-    report = paths.BUILD / f"check-{variant}.json"
+    title = variant or "as usual"
+    report = paths.CHECK / f"results-{variant}.json"
     report.unlink(missing_ok=True)
     log = report.with_suffix(".log")
-    with progress.step(f"Running {', '.join(suites)} ({variant})") as step:
+    with progress.step(f"Running {', '.join(suites)} ({title})") as step:
         code = processes.logged(
             [paths.VENV_PYTHON, "-m", "batchflush", "check", *suites, "--results", report],
             log,
@@ -55,9 +57,9 @@ def check(
         )
     if not report.exists():
         raise BatchflushError(
-            f"{', '.join(suites)} ({variant}) ended early (exit code {code}); the whole log is "
+            f"{', '.join(suites)} ({title}) ended early (exit code {code}); the whole log is "
             f"{paths.shown(log)}\n{processes.tail(log)}"
         )
     for suite, results in json.loads(report.read_text())["results"].items():
         for result in results:
-            yield {**result, "name": f"{variant}, {suite}: {result['name']}"}
+            yield {**result, "name": f"{title}, {suite}: {result['name']}"}
