@@ -110,11 +110,6 @@ void bf_queue_remove(BfQueue *queue, BfRequest *request, int64_t now)
     }
 }
 
-BfRequest *bf_queue_oldest(const BfQueue *queue)
-{
-    return queue->arrivals.first;
-}
-
 void bf_queue_neighbours(const BfQueue *queue, uint64_t offset,
                          BfRequest **above, BfRequest **below)
 {

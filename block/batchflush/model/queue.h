@@ -37,7 +37,10 @@ void bf_queue_add(BfQueue *queue, BfRequest *request, int64_t now);
 void bf_queue_remove(BfQueue *queue, BfRequest *request, int64_t now);
 
 /* The one that has waited longest, or NULL. */
-BfRequest *bf_queue_oldest(const BfQueue *queue);
+static inline BfRequest *bf_queue_oldest(const BfQueue *queue)
+{
+    return queue->arrivals.first;
+}
 
 /*
  * The next ones at or above a place, and below it, or NULL; of several

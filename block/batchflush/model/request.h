@@ -57,6 +57,13 @@ struct BfRequest {
     BfRequest *previous;
 };
 
+/* The @i-th of a destage, or the one that another request is about. */
+static inline BfRun bf_request_run(const BfRequest *request, size_t i)
+{
+    return request->n_runs ? request->runs[i]
+                           : (BfRun) { request->offset, request->bytes };
+}
+
 /* A list, linked through its requests. */
 typedef struct BfRequests {
     BfRequest *first;
@@ -98,6 +105,16 @@ static inline BfRequest *bf_requests_take(BfRequests *list)
         bf_requests_remove(list, request);
     }
     return request;
+}
+
+/* They were not served after all: each is done when it arrived. */
+static inline void bf_requests_abandon(BfRequests *list)
+{
+    BfRequest *request;
+
+    while ((request = bf_requests_take(list))) {
+        request->done_at = request->arrived_at;
+    }
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include <glib.h>
 #include <string.h>
 
+#include "elevator.h"
 #include "service.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -19,15 +20,15 @@ void bf_service_init(BfService *service, const BfParams *params,
         .decision_at = BF_NEVER,
     };
     bf_random_init(&service->random, params->seed);
-    bf_queue_init(&service->queue, params->queue_depth);
     bf_head_setup(&service->head, params, length);
+    bf_chooser_init(&service->chooser, params, &service->head);
 }
 
 void bf_service_destroy(BfService *service)
 {
     g_free(service->lane_free_at);
     service->lane_free_at = NULL;
-    bf_queue_destroy(&service->queue);
+    bf_chooser_destroy(&service->chooser);
 }
 
 void bf_service_update(BfService *service)
@@ -35,36 +36,26 @@ void bf_service_update(BfService *service)
     bf_head_setup(&service->head, service->params, service->length);
 }
 
-static void forget(BfRequests *list)
-{
-    BfRequest *request;
-
-    while ((request = bf_requests_take(list))) {
-        request->done_at = request->arrived_at;
-    }
-}
-
 void bf_service_reset(BfService *service)
 {
-    BfService before = *service;
+    BfService before;
 
-    forget(&service->queue.arrivals);
-    forget(&service->destages);
-    forget(&service->flushes);
-    forget(&service->held);
-    bf_head_reset(&before.head);
-    memset(before.lane_free_at, 0,
-           service->params->queue_depth * sizeof(*before.lane_free_at));
+    bf_chooser_reset(&service->chooser);
+    bf_requests_abandon(&service->flushes);
+    bf_requests_abandon(&service->held);
+    bf_head_reset(&service->head);
+    memset(service->lane_free_at, 0,
+           service->params->queue_depth * sizeof(*service->lane_free_at));
+    before = *service;
     *service = (BfService) {
         .params = before.params,
         .length = before.length,
         .random = before.random,
         .lane_free_at = before.lane_free_at,
         .head = before.head,
-        .queue = before.queue,
+        .chooser = before.chooser,
         .decision_at = BF_NEVER,
     };
-    bf_queue_reset(&service->queue);
 }
 
 /* --- one request ------------------------------------------------------ */
@@ -241,65 +232,11 @@ static int64_t finish(BfService *service, BfRequest *request, int64_t done)
     return done;
 }
 
-static BfRun run_of(const BfRequest *request, size_t i)
-{
-    return request->n_runs ? request->runs[i]
-                           : (BfRun) { request->offset, request->bytes };
-}
-
-/* The elevator's order begins with the first run at or above the head. */
-static void board(const BfHead *head, BfRequest *request)
-{
-    size_t low = 0;
-    size_t high = request->n_runs;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-
-        if (request->runs[middle].offset < head->end) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    request->runs_left = MAX(request->n_runs, 1);
-    request->next_run = low < request->n_runs ? low : 0;
-}
-
-static int64_t serve_run(BfHead *head, BfRequest *request)
-{
-    BfRun run = run_of(request, request->next_run);
-
-    request->runs_left--;
-    if (++request->next_run >= request->n_runs) {
-        request->next_run = 0;
-    }
-    return bf_head_serve(head, request->ready_at, false, run.offset,
-                         run.bytes);
-}
-
-static int64_t serve_by_head(BfService *service, BfRequest *request)
-{
-    BfHead *head = &service->head;
-    int64_t done;
-
-    if (request->op != BF_OP_DESTAGE) {
-        return bf_head_serve(head, request->ready_at,
-                             request->op == BF_OP_READ, request->offset,
-                             request->bytes);
-    }
-    board(head, request);
-    do {
-        done = serve_run(head, request);
-    } while (request->runs_left);
-    return done;
-}
-
 static int64_t destage_on_lanes(BfService *service, BfRequest *request,
                                 int64_t start)
 {
     int64_t done = take_lane(service, start, request->latency,
-                             run_of(request, 0).bytes);
+                             bf_request_run(request, 0).bytes);
 
     for (size_t i = 1; i < request->n_runs; i++) {
         int64_t end = take_lane(service, start, draw(service, request),
@@ -344,7 +281,7 @@ static int64_t serve(BfService *service, BfRequest *request, int64_t now)
     if (is_flush(request)) {
         done = flush_done(service, request, start);
     } else if (needs_head(service, request)) {
-        done = serve_by_head(service, request);
+        done = bf_elevator_serve(&service->head, request);
     } else if (request->op == BF_OP_CACHE || service->head.turn_ns) {
         done = request->ready_at;
     } else if (request->op == BF_OP_DESTAGE) {
@@ -371,182 +308,10 @@ static void decide_for(BfService *service, BfRequest *request, int64_t done)
     bf_requests_append(&service->decided, request);
 }
 
-static int64_t distance(const BfHead *head, int64_t cylinder)
-{
-    return ABS(cylinder - head->cylinder);
-}
-
-static BfRequest *nearest(const BfService *service)
-{
-    const BfHead *head = &service->head;
-    BfRequest *above, *below;
-
-    bf_queue_neighbours(&service->queue, head->end, &above, &below);
-    if (!above || !below) {
-        return above ?: below;
-    }
-    return distance(head, below->cylinder) < distance(head, above->cylinder)
-        ? below : above;
-}
-
-/* Where the first destage goes on. */
-static int64_t destage_cylinder(BfService *service)
-{
-    BfRequest *destage = service->destages.first;
-
-    if (!destage->runs_left) {
-        board(&service->head, destage);
-    }
-    return bf_head_cylinder(&service->head,
-                            run_of(destage, destage->next_run).offset);
-}
-
-/* Whether what has waited @since then has to go first. */
-static bool overdue(const BfService *service, int64_t since, int64_t now)
-{
-    return now - since >= service->params->queue_deadline_ns;
-}
-
-/* The read that continues the stream, if it is there. */
-static BfRequest *continuing(const BfService *service)
-{
-    const BfHead *head = &service->head;
-    BfRequest *request, *below;
-
-    bf_queue_neighbours(&service->queue, head->end, &request, &below);
-    return request && request->op == BF_OP_READ &&
-           bf_head_continues(head, request->offset) ? request : NULL;
-}
-
-/* Whether the head prefers the stream that it is reading to all else. */
-static bool prefers_stream(const BfService *service, int64_t now)
-{
-    const BfRequest *oldest = bf_queue_oldest(&service->queue);
-
-    return service->params->idle_window_ns && service->head.in_stream &&
-           !service->flushes.first &&
-           !(oldest && overdue(service, oldest->entered_at, now)) &&
-           !(service->destages.first &&
-             overdue(service, service->destage_since, now));
-}
-
-/* Of the requests of the host; NULL if there are none. */
-static BfRequest *choose_request(const BfService *service, int64_t now)
-{
-    BfRequest *oldest = bf_queue_oldest(&service->queue);
-    BfQueueOrder order = service->params->queue_order;
-
-    if (!oldest || order == BF_ORDER_FIFO ||
-        (order == BF_ORDER_DEADLINE &&
-         overdue(service, oldest->entered_at, now))) {
-        return oldest;
-    }
-    return nearest(service);
-}
-
-/* Whether the next run of destage goes before @request. */
-static bool destage_first(BfService *service, const BfRequest *request,
-                          int64_t now)
-{
-    const BfHead *head = &service->head;
-    int64_t since = service->destage_since;
-
-    if (!service->destages.first || !request) {
-        return !request;
-    }
-    switch (service->params->queue_order) {
-    case BF_ORDER_FIFO:
-        return service->destages.first->arrived_at < request->arrived_at;
-    case BF_ORDER_DEADLINE:
-        if (overdue(service, request->entered_at, now) ||
-            overdue(service, since, now)) {
-            return since < request->entered_at;
-        }
-        break;
-    }
-    return distance(head, destage_cylinder(service)) <
-           distance(head, request->cylinder);
-}
-
-static void serve_destage(BfService *service)
-{
-    BfRequest *destage = service->destages.first;
-    int64_t done;
-
-    if (!destage->runs_left) {
-        board(&service->head, destage);
-    }
-    done = serve_run(&service->head, destage);
-    service->destage_since = service->head.free_at;
-    if (!destage->runs_left) {
-        bf_requests_remove(&service->destages, destage);
-        service->destages_done++;
-        decide_for(service, destage, done);
-    }
-}
-
-static void serve_request(BfService *service, BfRequest *request,
-                          int64_t now)
-{
-    int64_t start = MAX(request->arrived_at, service->gate);
-
-    bf_queue_remove(&service->queue, request, now);
-    decide_for(service, request,
-               leave(service, request, start,
-                     serve_by_head(service, request)));
-}
-
-static void choose(BfService *service, int64_t now)
-{
-    BfRequest *request = NULL;
-
-    /* It may have waited for a stream. */
-    service->head.free_at = MAX(service->head.free_at, now);
-    if (prefers_stream(service, now)) {
-        request = continuing(service);
-    }
-    if (!request) {
-        request = choose_request(service, now);
-        if (destage_first(service, request, now)) {
-            serve_destage(service);
-            return;
-        }
-    }
-    serve_request(service, request, now);
-}
-
-/*
- * When the head has to choose: as soon as it is free and something is
- * there, or when it has waited long enough for the stream's next read.
- */
-static int64_t choose_at(const BfService *service, int64_t now)
-{
-    const BfRequest *oldest = bf_queue_oldest(&service->queue);
-    int64_t free_at = service->head.free_at;
-    int64_t end;
-
-    if (!oldest && !service->destages.first) {
-        return BF_NEVER;
-    }
-    if (!prefers_stream(service, MAX(now, free_at)) || continuing(service)) {
-        return MAX(now, free_at);
-    }
-    end = free_at + service->params->idle_window_ns;
-    if (oldest) {
-        end = MIN(end, oldest->entered_at +
-                       service->params->queue_deadline_ns);
-    }
-    if (service->destages.first) {
-        end = MIN(end, service->destage_since +
-                       service->params->queue_deadline_ns);
-    }
-    return MAX(end, MAX(now, free_at));
-}
-
 static bool flush_may_go(const BfService *service, const BfRequest *flush)
 {
     if (service->params->flush_concurrency == BF_FLUSH_EXCLUSIVE) {
-        return !bf_queue_oldest(&service->queue) && !service->destages.first;
+        return bf_chooser_idle(&service->chooser);
     }
     return flush->op != BF_OP_FLUSH ||
            service->destages_done >= flush->number;
@@ -624,18 +389,27 @@ static void accept(BfService *service, BfRequest *request, int64_t now)
         serve(service, request, now);
     } else {
         arrive(service, request, start);
-        if (request->op != BF_OP_DESTAGE) {
-            request->cylinder = bf_head_cylinder(&service->head,
-                                                 request->offset);
-            bf_queue_add(&service->queue, request, start);
-            return;
-        }
-        if (!service->destages.first) {
-            service->destage_since = start;
-        }
-        request->runs_left = 0;
-        service->destages_accepted++;
-        bf_requests_append(&service->destages, request);
+        service->destages_accepted += request->op == BF_OP_DESTAGE;
+        bf_chooser_add(&service->chooser, request, start);
+    }
+}
+
+static int64_t due(const BfService *service, int64_t now)
+{
+    return bf_chooser_due(&service->chooser, now, service->flushes.first);
+}
+
+static void choose(BfService *service, int64_t now)
+{
+    BfRequest *request = bf_chooser_serve(&service->chooser, now,
+                                          service->flushes.first);
+
+    if (request) {
+        int64_t start = MAX(request->arrived_at, service->gate);
+
+        service->destages_done += request->op == BF_OP_DESTAGE;
+        decide_for(service, request,
+                   leave(service, request, start, request->done_at));
     }
 }
 
@@ -649,7 +423,7 @@ int64_t bf_service_submit(BfService *service, int64_t now,
     bf_service_advance(service, now);
     request->done_at = BF_NEVER;
     accept(service, request, now);
-    service->decision_at = choose_at(service, now);
+    service->decision_at = due(service, now);
     if (request->done_at == BF_NEVER) {
         bf_service_advance(service, now);
         if (request->done_at != BF_NEVER) {
@@ -667,7 +441,7 @@ void bf_service_advance(BfService *service, int64_t now)
 
         choose(service, instant);
         let_flushes_go(service, instant);
-        service->decision_at = choose_at(service, instant);
+        service->decision_at = due(service, instant);
     }
 }
 

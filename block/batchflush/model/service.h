@@ -30,9 +30,9 @@
 #ifndef BF_SERVICE_H
 #define BF_SERVICE_H
 
+#include "chooser.h"
 #include "head.h"
 #include "instant.h"
-#include "queue.h"
 #include "random.h"
 #include "request.h"
 
@@ -50,14 +50,12 @@ typedef struct BfService {
     BfHead head;
 
     /* Of a head that chooses. */
-    BfQueue queue;          /* requests of the host */
-    BfRequests destages;    /* first come, first served */
+    BfChooser chooser;
     BfRequests flushes;     /* wait for the first destages or all */
     BfRequests held;        /* behind an exclusive flush that waits */
     BfRequests decided;     /* for the caller to take */
     uint64_t destages_accepted;
     uint64_t destages_done;
-    int64_t destage_since;  /* when a destage last had its share */
     int64_t decision_at;    /* BF_NEVER: nothing to decide */
 } BfService;
 
