@@ -55,6 +55,8 @@ class Disk:
     size: int = GIB
     # In place of the class's number of queues.
     queues: int | None = None
+    # A raw file of that size in place of fresh memory.
+    medium: Path | None = None
 
     @property
     def device(self) -> str:
@@ -124,15 +126,17 @@ def joined(head: str, settings: Mapping[str, str]) -> str:
 
 
 def disk_arguments(disk: Disk, ioeventfd: bool) -> list[str]:
-    """Medium, node and device, for a guest of ours: the medium is fresh memory.
+    """Medium, node and device, for a guest of ours.
 
     ioeventfd: time is real, and an iothread serves the disk: only there requests are on time.
     """
     options = {**disk.profile.node_options(), **disk.options}
     node = {"node-name": "disk", **options, "file": "medium"}
+    memory = joined("batchflush-memory", {"node-name": "medium", "size": str(disk.size)})
+    file = {"node-name": "medium", "filename": str(disk.medium), "discard": "unmap"}
     arguments = [
         "-blockdev",
-        joined("batchflush-memory", {"node-name": "medium", "size": str(disk.size)}),
+        joined("file", file) if disk.medium else memory,
         "-blockdev",
         joined("batchflush", node),
     ]

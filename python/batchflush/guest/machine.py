@@ -74,11 +74,12 @@ class Machine:
         except (QMPError, OSError, TimeoutError) as error:
             raise self.failure("QEMU did not start") from error
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self, resets: bool = False) -> AsyncIterator[Message]:
         """What the guest says, until its job has ended; the last message is its "exit".
 
         When the caller asks for the next message, the guest gets its answer to this one.
         Raises BatchflushError in place of a good end if its disk was later than it may be.
+        resets: the guest may be reset, and leave half a line.
         """
         assert self._report is not None
         reader, writer = self._report
@@ -89,6 +90,8 @@ class Machine:
             try:
                 message = json.loads(line)
             except ValueError as error:
+                if resets:
+                    continue
                 raise self.failure(f"the guest said {line!r}, which is not JSON") from error
             if message["type"] == "exit" and message["code"] == 0:
                 await self._check_lateness()
@@ -98,6 +101,12 @@ class Machine:
             if message["type"] in ("begin", "end"):
                 writer.write(b'{"type": "go"}\n')
                 await writer.drain()
+
+    async def say(self, message: Message) -> None:
+        """Answer what messages() does not answer."""
+        assert self._report is not None
+        self._report[1].write(json.dumps(message).encode() + b"\n")
+        await self._report[1].drain()
 
     async def statistics(self) -> Message:
         """What query-blockstats tells of the batchflush node."""
