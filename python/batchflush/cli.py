@@ -19,6 +19,7 @@ COMMANDS = (
     "demo",
     "check",
     "run",
+    "top",
     "profiles",
     "calibrate",
     "lab",
