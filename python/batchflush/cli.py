@@ -20,6 +20,7 @@ COMMANDS = (
     "check",
     "run",
     "top",
+    "doctor",
     "profiles",
     "calibrate",
     "lab",

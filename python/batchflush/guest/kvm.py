@@ -41,18 +41,25 @@ def choose(kernel: Kernel) -> Accelerator:
         raise UsageError(f"ACCEL={asked} is not known; allowed are {' and '.join(ACCELERATORS)}")
     if asked:
         return Accelerator(asked, f"ACCEL={asked} asks for it")
-    trouble = _trouble(kernel)
-    if trouble:
-        return Accelerator("tcg", trouble)
+    reason = trouble(kernel)
+    if reason:
+        return Accelerator("tcg", reason)
     return Accelerator("kvm", "a guest boots on KVM here")
 
 
-def _trouble(kernel: Kernel) -> str:
-    """Why KVM cannot be used; empty if it can."""
+def obstacle() -> str:
+    """Why KVM need not even be tried; empty if it may work."""
     if not DEVICE.exists():
         return f"{DEVICE} does not exist"
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return f"{DEVICE} may not be opened"
+    return ""
+
+
+def trouble(kernel: Kernel) -> str:
+    """Why KVM cannot be used; empty if it can."""
+    if reason := obstacle():
+        return reason
     question = _question(kernel)
     try:
         kept = json.loads(ANSWER.read_text())
@@ -60,9 +67,9 @@ def _trouble(kernel: Kernel) -> str:
             return str(kept["trouble"])
     except (OSError, ValueError, KeyError):
         pass
-    trouble = _probe(kernel)
-    ANSWER.write_text(json.dumps({"question": question, "trouble": trouble}))
-    return trouble
+    reason = _probe(kernel)
+    ANSWER.write_text(json.dumps({"question": question, "trouble": reason}))
+    return reason
 
 
 def _question(kernel: Kernel) -> list[str]:
