@@ -325,6 +325,11 @@ async def test_the_exit_code_says_whether_anything_was_found(tmp_path: Path) -> 
     async with machine(tmp_path, *nodes, "-device", f"{VIRTIO},write-cache=on"):
         assert await doctor(tmp_path) == (0, "✓ nothing is wrong with disk\n")
     (tmp_path / "qmp").unlink(missing_ok=True)
+    async with machine(tmp_path, "-S", *nodes, "-device", f"{VIRTIO},write-cache=on", time=REAL):
+        code, said = await doctor(tmp_path)
+        assert code == 0
+        assert "The machine does not run, so nothing could be said about time." in said
+    (tmp_path / "qmp").unlink(missing_ok=True)
     async with machine(tmp_path, *nodes, "-device", f"{VIRTIO},write-cache=off"):
         code, said = await doctor(tmp_path)
         assert code == 1
