@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fuzz the model and its options with libFuzzer, under AddressSanitizer and UBSan.
+"""Fuzz model, store and readers with libFuzzer; what is C under AddressSanitizer and UBSan.
 
-A target is a file tests/fuzz/fuzz-NAME.c; what it asserts is the oracle. A run begins with the
-inputs in tests/fuzz/corpus/NAME, which are kept small, and keeps what it finds new in build/.
+A target is a file tests/fuzz/fuzz-NAME.c or .py; what it asserts is the oracle. A run begins with
+the inputs in tests/fuzz/corpus/NAME, which are kept small, and keeps what it finds new in build/.
 """
 
 import argparse
@@ -17,15 +17,18 @@ from batchflush import analysis, paths, processes, progress
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "fuzz"
-HELP = "fuzz the model with libFuzzer"
+HELP = "fuzz model, store and readers with libFuzzer"
 
 FOLDER = paths.BUILD / "fuzz"
 SOURCES = paths.ROOT / "tests/fuzz"
 MODEL = paths.ROOT / "block/batchflush/model"
+STORE = paths.ROOT / "block/batchflush/store"
 FLAGS = (
-    "-g", "-O1", "-std=gnu11", "-D_GNU_SOURCE", "-fsanitize=fuzzer,address,undefined",
+    "-g", "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fsanitize=fuzzer,address,undefined",
     "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
 )  # fmt: skip
+# Not for every machine's environment, as only this needs it.
+ATHERIS = FOLDER / "python"
 DEFAULT_SECONDS = 60
 
 
@@ -40,11 +43,26 @@ class Run:
 
 
 def targets() -> list[str]:
-    return sorted(file.stem.removeprefix("fuzz-") for file in SOURCES.glob("fuzz-*.c"))
+    return sorted(file.stem.removeprefix("fuzz-") for file in SOURCES.glob("fuzz-*.*"))
 
 
-def build(target: str) -> Path:
-    """Compile a target together with the model."""
+def program(target: str) -> processes.Command:
+    """How a target is started, once it is built."""
+    script = SOURCES / f"fuzz-{target}.py"
+    if not script.exists():
+        return [_compiled(target)]
+    if not (ATHERIS / "atheris").is_dir():
+        with progress.step("Fetching atheris, a libFuzzer for Python"):
+            processes.run_logged(
+                [paths.VENV_PYTHON, "-m", "pip", "install", "-q", "--target", ATHERIS, "atheris"],
+                FOLDER / "atheris.log",
+                "fetching atheris",
+            )
+    return [paths.VENV_PYTHON, script]
+
+
+def _compiled(target: str) -> Path:
+    """Compile a target together with model and store."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     table = FOLDER / "batchflush-profiles.h"
     generate = [paths.VENV_PYTHON, MODEL / "profile-gen.py", paths.PROFILES, table]
@@ -53,20 +71,34 @@ def build(target: str) -> Path:
         ["pkg-config", "--cflags", "--libs", "glib-2.0"],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    program = FOLDER / f"fuzz-{target}"
-    sources = [SOURCES / f"fuzz-{target}.c", *sorted(MODEL.glob("*.c"))]
+    binary = FOLDER / f"fuzz-{target}"
+    sources = [SOURCES / f"fuzz-{target}.c", *sorted(MODEL.glob("*.c")), *sorted(STORE.glob("*.c"))]
     processes.run_logged(
-        [analysis.CLANG, *FLAGS, "-I", MODEL, "-I", FOLDER, "-o", program, *sources, *glib, "-lm"],
+        [
+            analysis.CLANG,
+            *FLAGS,
+            "-I",
+            MODEL,
+            "-I",
+            STORE,
+            "-I",
+            FOLDER,
+            "-o",
+            binary,
+            *sources,
+            *glib,
+            "-lm",
+        ],
         FOLDER / f"{target}-build.log",
         f"compiling the target {target}",
         hint="clang and its libFuzzer are Debian's packages clang-19 and libclang-rt-19-dev",
     )
-    return program
+    return binary
 
 
 def fuzz(target: str, seconds: int, seed: int | None) -> Run:
     """Run a target for some seconds; what crashed it is kept in build/fuzz/findings."""
-    program = build(target)
+    command = program(target)
     found = FOLDER / "corpus" / target
     findings = FOLDER / "findings" / target
     for folder in (found, findings):
@@ -84,13 +116,14 @@ def fuzz(target: str, seconds: int, seed: int | None) -> Run:
 
         code = processes.logged(
             [
-                program, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048",
-                "-print_final_stats=1", f"-artifact_prefix={findings}/",
+                *command, f"-max_total_time={seconds}", "-len_control=0", "-timeout=20",
+                "-rss_limit_mb=2048", "-print_final_stats=1", f"-artifact_prefix={findings}/",
                 *([f"-seed={seed}"] if seed is not None else []),
                 found, *([known] if known.is_dir() else []),
             ],
             log,
             on_line=show,
+            env={"PYTHONPATH": f"{ATHERIS}:{paths.ROOT / 'python'}"},
             time_limit_seconds=seconds + 120,
         )  # fmt: skip
     new = tuple(sorted(set(findings.iterdir()) - before))
@@ -139,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
     findings = [finding for told in runs.values() for finding in told.findings]
     for finding in findings:
         target = finding.parent.name
-        print(f"finding: {paths.shown(FOLDER / f'fuzz-{target}')} {paths.shown(finding)}")
+        print(f"finding of {target}: {paths.shown(finding)}")
     if findings:
         raise BatchflushError(f"{len(findings)} inputs broke a target")
     return 0

@@ -133,3 +133,24 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(BatchflushError, match="of version 2"):
         Log(path)
+
+
+@pytest.mark.parametrize(("first", "wrong"), [(0, 1), (5, 0), (900, 1)])
+def test_indexes_that_go_in_circles_or_jump_are_left_alone(
+    tmp_path: Path, first: int, wrong: int
+) -> None:
+    """Each is good for itself, but not with the others."""
+    maker = Maker()
+    for _ in range(3):
+        maker.flush()
+    at = len(maker.out)
+    # It names itself, or nothing, as the one before it.
+    maker.index_place, maker.indexed = wrong * at, first
+    maker.index()
+    for _ in range(2):
+        maker.flush()
+    log = Log(maker.save(tmp_path / "log"))
+    places = [record.place for record in log.records() if record.kind == FLUSH]
+    for number in range(2000):
+        found = log.flush(number)
+        assert found is None or found.place in places

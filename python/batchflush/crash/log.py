@@ -130,12 +130,16 @@ class Log:
         What has no index yet, at most 1024 flushes, is read.
         """
         index = self._last_index()
-        if index is None or number >= index.length + index.data_length // _INDEX_ENTRY.size:
+        if index is None or number >= _beyond(index):
             return self._flush_after(index, number)
         while index.length > number:
-            index = self._index(index.offset)
-            if index is None:
+            # It stands behind the one that it names: this comes to an end.
+            before = self._index(index.offset) if index.offset < index.place else None
+            if before is None:
                 return self._flush_after(None, number)
+            index = before
+        if number >= _beyond(index):
+            return self._flush_after(None, number)
         first = index.data_place + (number - index.length) * _INDEX_ENTRY.size
         return Flush(*_INDEX_ENTRY.unpack_from(self.bytes, first))
 
@@ -151,11 +155,15 @@ class Log:
     def _flush_after(self, index: Record | None, number: int) -> Flush | None:
         place, count = HEADER_BYTES, 0
         if index:
-            place = index.next_place
-            count = index.length + index.data_length // _INDEX_ENTRY.size
+            place, count = index.next_place, _beyond(index)
         for record in self.records(place):
             if record.kind == FLUSH:
                 if count == number:
                     return Flush(record.position, record.place)
                 count += 1
         return None
+
+
+def _beyond(index: Record) -> int:
+    """The number of the first flush that an index does not have any more."""
+    return index.length + index.data_length // _INDEX_ENTRY.size
