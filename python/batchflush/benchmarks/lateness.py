@@ -8,14 +8,15 @@ about that, so a client compares it with QEMU's null-co and nbdkit's delay filte
 
 from __future__ import annotations
 
+import os
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from batchflush import build, progress
 from batchflush.bench import Number
-from batchflush.benchmarks import lateness_outside, nbd_load
+from batchflush.benchmarks import figures, lateness_outside, nbd_load
 from batchflush.benchmarks.nbd_servers import Options, storage_daemon
 
 NAME = "lateness"
@@ -33,9 +34,10 @@ LONG_SECONDS = 5
 
 def measure() -> list[Number]:
     build.qemu()
+    load = os.getloadavg()[0]
     iothread = _inside("in an iothread", [*SIZES, LONG], iothread=True)
     main_loop = _inside("in the main loop", MAIN_LOOP_SIZES, iothread=False)
-    progress.console.print(_table(iothread, main_loop))
+    figures.show("lateness-inside", "Lateness inside the node, µs", _rows(iothread, main_loop))
 
     def worst(told: Mapping[int, Any], sizes: Sequence[int], name: str) -> float:
         return max(told[size][name] for size in sizes) / US
@@ -44,8 +46,10 @@ def measure() -> list[Number]:
         Number("lateness_p50_us", worst(iothread, SIZES, "p50-ns"), at_most=1),
         Number("lateness_p99_us", worst(iothread, SIZES, "p99-ns"), at_most=10),
         Number("lateness_20ms_p99_us", iothread[LONG]["p99-ns"] / US, at_most=60),
+        Number("lateness_turn_us", _turn(iothread) / US, at_most=2),
         Number("lateness_mainloop_p50_us", worst(main_loop, MAIN_LOOP_SIZES, "p50-ns"), at_most=60),
         *lateness_outside.measure(),
+        Number("lateness_host_load", load),
     ]
 
 
@@ -66,19 +70,29 @@ def _inside(where: str, sizes: Sequence[int], *, iothread: bool) -> dict[int, An
             step.update(sum(seconds[:i]), sum(seconds), _time(size))
             nbd_load.write(server.socket, name, seconds[i])
         told = server.statistics()
-    return {size: told[name]["lateness"][0] for size, name in zip(sizes, nodes, strict=True)}
+    return {size: _told(told[name]) for size, name in zip(sizes, nodes, strict=True)}
+
+
+def _told(statistics: Mapping[str, Any]) -> dict[str, Any]:
+    return {**statistics["lateness"][0], "spin-turns": statistics["spin-turns"]}
+
+
+def _turn(told: Mapping[int, Any]) -> int:
+    """The median of the ns in which a thread that spins looks at what else there is to do."""
+    counts: Counter[int] = Counter()
+    for entry in told.values():
+        counts.update({bucket["upper"]: bucket["count"] for bucket in entry["spin-turns"]})
+    return statistics.median_low(counts.elements())
 
 
 def _time(ns: int) -> str:
     return f"{ns // MS} ms" if ns >= MS else f"{ns // US} µs"
 
 
-def _table(iothread: Mapping[int, Any], main_loop: Mapping[int, Any]) -> Table:
-    table = Table(title="Lateness inside the node, µs", title_justify="left")
-    for heading in ("where", "takes", "requests", "p50", "p99", "max"):
-        table.add_column(heading, justify="left" if heading == "where" else "right")
+def _rows(iothread: Mapping[int, Any], main_loop: Mapping[int, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("where", "takes", "requests", "p50", "p99", "max")]
     for where, told in (("iothread", iothread), ("main loop", main_loop)):
         for size, entry in told.items():
             values = (f"{entry[name] / US:,.2f}" for name in ("p50-ns", "p99-ns", "max-ns"))
-            table.add_row(where, _time(size), f"{entry['count']:,}", *values)
-    return table
+            rows.append((where, _time(size), f"{entry['count']:,}", *values))
+    return rows

@@ -17,14 +17,12 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-
-from rich.table import Table
 
 from batchflush import processes, progress
 from batchflush.bench import Number
-from batchflush.benchmarks import nbd_load
+from batchflush.benchmarks import figures, nbd_load
 from batchflush.benchmarks.nbd_servers import Server, nbdkit, storage_daemon
 from batchflush.errors import BatchflushError
 
@@ -99,7 +97,8 @@ def measure() -> list[Number]:
         for case, took in medians.items()
         if case.depth
     }
-    progress.console.print(_table(medians, added))
+    title = "Median time of a request as fio sees it, µs"
+    figures.show("lateness-outside", title, _rows(medians, added))
     ratio = min(_ratio(added, depth) for depth in LATENCY_MS)
     return [
         Number("lateness_vs_null_co", ratio, at_least=LEAST_RATIO),
@@ -133,14 +132,9 @@ def _kept_awake(confined: list[str]) -> Iterator[None]:
         yield
 
 
-def _table(medians: dict[Case, float], added: dict[Case, float]) -> Table:
-    table = Table(title="Median time of a request as fio sees it, µs", title_justify="left")
-    table.add_column("server")
-    for heading in ("depth", "asked", "took", "without", "added"):
-        table.add_column(heading, justify="right")
+def _rows(medians: Mapping[Case, float], added: Mapping[Case, float]) -> list[tuple[str, ...]]:
+    rows = [("server", "depth", "asked", "took", "without", "added")]
     for case, value in added.items():
-        table.add_row(
-            case.server, str(case.depth), f"{1000 * LATENCY_MS[case.depth]:,}",
-            f"{medians[case]:,.1f}", f"{medians[Case(case.server, 0)]:,.1f}", f"{value:,.1f}",
-        )  # fmt: skip
-    return table
+        times = (1000 * LATENCY_MS[case.depth], medians[case], medians[Case(case.server, 0)])
+        rows.append((case.server, str(case.depth), *(f"{us:,.1f}" for us in (*times, value))))
+    return rows
