@@ -180,6 +180,12 @@ def _sanitizers() -> list[Result]:
     return [*_static(), *_addresses(), *_threads()]
 
 
+def _front_ends() -> list[Result]:
+    """A node behind QEMU's servers, to programs that are not QEMU's."""
+    build.qemu()
+    return _pytest("front_ends", time_limit_seconds=900)
+
+
 def _qemu_versions() -> list[Result]:
     """The short tests, with every QEMU that Debian offers the source of."""
     return [Result(**result) for result in qemu_versions.run_all()]
@@ -203,6 +209,7 @@ LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
     "addresses": _addresses,
     "threads": _threads,
     "sanitizers": _sanitizers,
+    "front-ends": _front_ends,
     "qemu-versions": _qemu_versions,
 }
 
