@@ -9,7 +9,16 @@ import random
 from pathlib import Path
 
 from batchflush import build, paths
-from batchflush.crash import checkers, explore, export, record, recreate, results, show
+from batchflush.crash import (
+    checkers,
+    cut_command,
+    explore,
+    export,
+    record,
+    recreate,
+    results,
+    show,
+)
 from batchflush.crash.log import Log
 from batchflush.crash.trial import Setting
 from batchflush.errors import UsageError
@@ -25,6 +34,7 @@ ATOMIC_SIZES = (512, 4096)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(crash=_no_command)
+    cut_command.add_soak_arguments(parser)
     commands = parser.add_subparsers(metavar="WHAT")
     for name, told, arguments, function in (
         ("run", "run a workload once, then try its crash states", _run_arguments, _run),
@@ -32,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("show", "tell what a log holds, or what a state loses", _show_arguments, _show),
         ("recreate", "make an image of a crash state", _recreate_arguments, _recreate),
         ("export", "write a log in another format", _export_arguments, _export),
+        (
+            "cut",
+            "cut the power of a running guest, again and again",
+            cut_command.add_cut_arguments,
+            cut_command.run_cut,
+        ),
     ):
         command = commands.add_parser(name, help=told, description=told)
         arguments(command)
@@ -39,13 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if getattr(args, "soak", False) and args.crash is not _no_command:
+        raise UsageError("crash --soak does it all; it stands alone, without run, cut and so on")
     return args.crash(args)
 
 
 def _no_command(args: argparse.Namespace) -> int:
-    del args
+    if args.soak:
+        return cut_command.run_soak(args)
     raise UsageError(
-        "crash needs to be told what; allowed are run, explore, show, recreate, export"
+        "crash needs to be told what; allowed are run, explore, show, recreate, export, cut "
+        "and --soak"
     )
 
 

@@ -108,11 +108,15 @@ exit $code
 
 def guest_kernel(file_system: str) -> packages.Kernel:
     """Debian's kernel with the witness and the file system's tools in its initramfs."""
-    kernel = packages.with_file_system(packages.prepare(), file_system)
-    program = witness()
+    return with_program(packages.with_file_system(packages.prepare(), file_system), witness())
+
+
+def with_program(kernel: packages.Kernel, program: Path) -> packages.Kernel:
+    """The same kernel, its initramfs with a program that compile_c() made, in /bin."""
     base = paths.GUEST / f"{kernel.base.stem}-{program.name}.cpio"
     if not base.exists():
-        entry = initramfs.Entry.file("bin/witness", program.read_bytes(), executable=True)
+        name = program.name.split("-")[0]
+        entry = initramfs.Entry.file(f"bin/{name}", program.read_bytes(), executable=True)
         packages._write(base, kernel.base.read_bytes() + initramfs.cpio([entry]))
     return replace(kernel, base=base)
 
