@@ -64,7 +64,7 @@ def works() -> str:
 
 
 def does_not_work() -> str:
-    return "it hangs"
+    return "it hangs:\n    Assertion failed"
 
 
 def not_tried() -> None:
@@ -277,7 +277,7 @@ async def test_late(budget: int, tmp_path: Path) -> None:
     ("time", "trouble", "change"),
     [
         (REAL, works, "-accel kvm"),
-        (REAL, does_not_work, f"virtual time, as it hangs: {findings.VIRTUAL_TIME}"),
+        (REAL, does_not_work, f"virtual time: {findings.VIRTUAL_TIME}"),
         (REAL, not_tried, None),
         (VIRTUAL, works, None),
         (VIRTUAL, does_not_work, None),
@@ -294,6 +294,7 @@ async def test_emulated_processor(
     assert list(told) == (["kvm"] if change else [])
     if change:
         assert told["kvm"].change == change
+        assert told["kvm"].what.endswith("it hangs" if trouble is does_not_work else "than KVM")
 
 
 @pytest.mark.parametrize(("trouble", "wrong"), [(works, False), (does_not_work, True)])

@@ -186,13 +186,17 @@ def kvm(facts: Facts, trouble: KvmTrouble) -> Found:
     reason = trouble()
     if reason is None:
         return
+    # What a program said on top of it may be long.
+    reason = reason.partition("\n")[0].rstrip(":")
     if facts.machine.kvm and reason:
         what = f"it runs on KVM, but {reason}"
         yield Finding("kvm", "machine", what, f"virtual time: {VIRTUAL_TIME}")
     if not facts.machine.kvm:
         what = "time is real, and the guest's processor is emulated, many times slower than KVM"
-        change = f"virtual time, as {reason}: {VIRTUAL_TIME}" if reason else "-accel kvm"
-        yield Finding("kvm", "machine", what, change)
+        if reason:
+            yield Finding("kvm", "machine", f"{what}; {reason}", f"virtual time: {VIRTUAL_TIME}")
+        else:
+            yield Finding("kvm", "machine", what, "-accel kvm")
 
 
 CHECKS = (write_cache, queues, serialised, no_flush, no_flush_below, iothread, spin, late)
