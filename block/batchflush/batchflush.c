@@ -136,6 +136,14 @@ static uint64_t child_length(BlockDriverState *bs)
     return MAX(bdrv_getlength(bs->file->bs), 0);
 }
 
+static void take_zero_flags(BlockDriverState *bs)
+{
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    bs->supported_zero_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA |
+        ((BDRV_REQ_MAY_UNMAP | BDRV_REQ_NO_FALLBACK) &
+         bs->file->bs->supported_zero_flags);
+}
+
 static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
                            Error **errp)
 {
@@ -176,11 +184,8 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     }
     s->background = batchflush_background_new(s);
 
-    GRAPH_RDLOCK_GUARD_MAINLOOP();
     bs->supported_write_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA;
-    bs->supported_zero_flags = BDRV_REQ_WRITE_UNCHANGED | BDRV_REQ_FUA |
-        ((BDRV_REQ_MAY_UNMAP | BDRV_REQ_NO_FALLBACK) &
-         bs->file->bs->supported_zero_flags);
+    take_zero_flags(bs);
     trace_batchflush_open(bs, s->params.write_cache);
     return 0;
 }
@@ -270,6 +275,36 @@ static bool check_log(const BDRVBatchflushState *s, const char *filename,
     return true;
 }
 
+static bool check_battery_file(const BDRVBatchflushState *s,
+                               const char *filename, Error **errp)
+{
+    const char *current = s->battery_file
+        ? batchflush_battery_file_name(s->battery_file) : NULL;
+
+    if (g_strcmp0(filename, current)) {
+        error_setg(errp, "battery-file=%s cannot be set while the node is "
+                   "open; allowed is %s", filename ?: "(none)",
+                   current ?: "(none)");
+        return false;
+    }
+    return true;
+}
+
+/* A log is one medium's. */
+static bool check_medium(const BDRVBatchflushState *s, QDict *options,
+                         Error **errp)
+{
+    const char *name = qdict_get_try_str(options, "file");
+
+    if (s->log && name && bdrv_find_node(name) != s->bs->file->bs) {
+        error_setg(errp, "file=%s cannot be set while the node has a log; "
+                   "allowed is %s", name,
+                   bdrv_get_node_name(s->bs->file->bs));
+        return false;
+    }
+    return true;
+}
+
 static int batchflush_reopen_prepare(BDRVReopenState *state,
                                      BlockReopenQueue *queue, Error **errp)
 {
@@ -280,9 +315,11 @@ static int batchflush_reopen_prepare(BDRVReopenState *state,
 
     GLOBAL_STATE_CODE();
     if (!batchflush_options_parse(state->options, params, &controller, &log,
-                                  errp) ||
+                                  &battery_file, errp) ||
         !check_controller(s, controller, errp) ||
         !check_log(s, log, errp) ||
+        !check_battery_file(s, battery_file, errp) ||
+        !check_medium(s, state->options, errp) ||
         !check_immutable(&s->params, params, errp)) {
         return -EINVAL;
     }
@@ -296,6 +333,7 @@ static void batchflush_reopen_commit(BDRVReopenState *state)
     g_autofree BfParams *params = state->opaque;
 
     GLOBAL_STATE_CODE();
+    take_zero_flags(state->bs);
     QEMU_LOCK_GUARD(&s->controller->lock);
     s->params = *params;
     bf_service_update(&s->service);
@@ -367,6 +405,12 @@ batchflush_co_getlength(BlockDriverState *bs)
     return bdrv_co_getlength(bs->file->bs);
 }
 
+static int coroutine_fn GRAPH_RDLOCK
+batchflush_co_get_info(BlockDriverState *bs, BlockDriverInfo *bdi)
+{
+    return bdrv_co_get_info(bs->file->bs, bdi);
+}
+
 /* Drained, a flush brings any kind of cache to the child. */
 static int GRAPH_RDLOCK drain_and_flush(BlockDriverState *bs)
 {
@@ -424,6 +468,7 @@ static BlockDriver bdrv_batchflush = {
     .bdrv_drain_end             = batchflush_drain_end,
 
     .bdrv_co_getlength          = batchflush_co_getlength,
+    .bdrv_co_get_info           = batchflush_co_get_info,
     .bdrv_co_preadv_part        = batchflush_co_preadv_part,
     .bdrv_co_pwritev_part       = batchflush_logged_pwritev_part,
     .bdrv_co_pwrite_zeroes      = batchflush_logged_pwrite_zeroes,
