@@ -275,21 +275,6 @@ static bool check_log(const BDRVBatchflushState *s, const char *filename,
     return true;
 }
 
-static bool check_battery_file(const BDRVBatchflushState *s,
-                               const char *filename, Error **errp)
-{
-    const char *current = s->battery_file
-        ? batchflush_battery_file_name(s->battery_file) : NULL;
-
-    if (g_strcmp0(filename, current)) {
-        error_setg(errp, "battery-file=%s cannot be set while the node is "
-                   "open; allowed is %s", filename ?: "(none)",
-                   current ?: "(none)");
-        return false;
-    }
-    return true;
-}
-
 /* A log is one medium's. */
 static bool check_medium(const BDRVBatchflushState *s, QDict *options,
                          Error **errp)
@@ -315,10 +300,9 @@ static int batchflush_reopen_prepare(BDRVReopenState *state,
 
     GLOBAL_STATE_CODE();
     if (!batchflush_options_parse(state->options, params, &controller, &log,
-                                  &battery_file, errp) ||
+                                  errp) ||
         !check_controller(s, controller, errp) ||
         !check_log(s, log, errp) ||
-        !check_battery_file(s, battery_file, errp) ||
         !check_medium(s, state->options, errp) ||
         !check_immutable(&s->params, params, errp)) {
         return -EINVAL;
