@@ -77,9 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--debug", action="store_true",
         help=f"with QEMU's debugging checks, in {paths.shown(paths.QEMU_DEBUG_BUILD)}",
     )  # fmt: skip
+    parser.add_argument(
+        "programs", metavar="PROGRAM", nargs="*", default=PROGRAMS,
+        help=f"what to build (default: {', '.join(PROGRAMS)})",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = qemu(debug=args.debug)
-    print(f"built in {paths.shown(folder)}: {', '.join(PROGRAMS)}")
+    folder = qemu(args.programs, debug=args.debug)
+    print(f"built in {paths.shown(folder)}: {', '.join(args.programs)}")
     return 0

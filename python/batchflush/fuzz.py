@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fuzz model, store and readers with libFuzzer; what is C under AddressSanitizer and UBSan.
 
-A target is a file tests/fuzz/fuzz-NAME.c or .py; what it asserts is the oracle. A run begins with
-the inputs in tests/fuzz/corpus/NAME, which are kept small, and keeps what it finds new in build/.
+A target is a file tests/fuzz/fuzz-NAME.c or .py; what it asserts is the oracle. Target "device" is
+the control device under QEMU's own generic fuzzer, for which QEMU is built once more. A run begins
+with the inputs in tests/fuzz/corpus/NAME, which are kept small, and keeps what it finds new in
+build/.
 """
 
 import argparse
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from batchflush import analysis, paths, processes, progress
+from batchflush import analysis, paths, processes, progress, variants
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "fuzz"
@@ -31,6 +33,16 @@ FLAGS = (
 ATHERIS = FOLDER / "python"
 DEFAULT_SECONDS = 60
 
+DEVICE = "device"
+FUZZED_QEMU = "qemu-fuzz-x86_64"
+# A guest that cuts its power goes on with the next input.
+MACHINE = (
+    "-machine q35 -nodefaults -no-shutdown "
+    "-blockdev driver=batchflush,node-name=disk0,write-cache=volatile,power-cuts=on,"
+    "clock=realtime,file.driver=null-co,file.size=1M "
+    "-device virtio-blk-pci,drive=disk0 -device batchflush-control,nodes=disk0"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -43,11 +55,13 @@ class Run:
 
 
 def targets() -> list[str]:
-    return sorted(file.stem.removeprefix("fuzz-") for file in SOURCES.glob("fuzz-*.*"))
+    return [*sorted(file.stem.removeprefix("fuzz-") for file in SOURCES.glob("fuzz-*.*")), DEVICE]
 
 
 def program(target: str) -> processes.Command:
     """How a target is started, once it is built."""
+    if target == DEVICE:
+        return [_fuzzed_qemu(), "--fuzz-target=generic-fuzz"]
     script = SOURCES / f"fuzz-{target}.py"
     if not script.exists():
         return [_compiled(target)]
@@ -59,6 +73,19 @@ def program(target: str) -> processes.Command:
                 "fetching atheris",
             )
     return [paths.VENV_PYTHON, script]
+
+
+def _fuzzed_qemu() -> Path:
+    with progress.step("Building QEMU for its fuzzer") as step:
+        processes.run_logged(
+            [paths.VENV_PYTHON, "-m", "batchflush", "build", FUZZED_QEMU],
+            FOLDER / f"{DEVICE}-build.log",
+            "building QEMU for its fuzzer",
+            on_line=lambda line: step.say(line.strip()),
+            cwd=paths.ROOT,
+            env={"BATCHFLUSH_VARIANT": variants.FUZZING},
+        )
+    return paths.BUILD / f"qemu-{variants.FUZZING}" / FUZZED_QEMU
 
 
 def _compiled(target: str) -> Path:
@@ -123,7 +150,13 @@ def fuzz(target: str, seconds: int, seed: int | None) -> Run:
             ],
             log,
             on_line=show,
-            env={"PYTHONPATH": f"{ATHERIS}:{paths.ROOT / 'python'}"},
+            env={
+                "PYTHONPATH": f"{ATHERIS}:{paths.ROOT / 'python'}",
+                "QEMU_FUZZ_ARGS": MACHINE,
+                "QEMU_FUZZ_OBJECTS": "batchflush*",
+                # QEMU keeps for ever what lives as long as it does.
+                "ASAN_OPTIONS": "detect_leaks=0" if target == DEVICE else "",
+            },
             time_limit_seconds=seconds + 120,
         )  # fmt: skip
     new = tuple(sorted(set(findings.iterdir()) - before))

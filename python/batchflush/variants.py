@@ -13,10 +13,18 @@ from pathlib import Path
 from batchflush import paths, processes, progress
 from batchflush.errors import BatchflushError
 
-ADDRESSES, THREADS = "sanitizers", "threads"
+ADDRESSES, THREADS, FUZZING = "sanitizers", "threads", "fuzzing"
 
 # What configures QEMU, and the model, for a variant.
-QEMU_ARGUMENTS = {ADDRESSES: ("--enable-asan", "--enable-ubsan"), THREADS: ("--enable-tsan",)}
+QEMU_ARGUMENTS = {
+    ADDRESSES: ("--enable-asan", "--enable-ubsan"),
+    THREADS: ("--enable-tsan",),
+    # Only the machine is fuzzed, and no guest runs in it.
+    FUZZING: (
+        "--enable-fuzzing", "--enable-asan", "--cc=clang-19", "--cxx=clang++-19",
+        "--disable-tools", "--disable-tcg",
+    ),
+}  # fmt: skip
 MODEL_SANITIZER = {ADDRESSES: "address,undefined", THREADS: "thread"}
 
 # The source tree of this variant.
