@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Storage classes: every number has a source, and a wrong file is refused in one sentence."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from batchflush import paths, profiles
+from batchflush import curve, paths, profiles
 from batchflush.errors import BatchflushError, UsageError
 from batchflush.guest.command_line import Disk, disk_arguments, user_line
 
@@ -32,12 +33,11 @@ def load_text(folder: Path, text: str) -> dict[str, profiles.Profile]:
 
 def durable_ns(profile: profiles.Profile) -> float:
     """A 4 KiB write and its flush, if the front end lets one through, on an idle disk."""
-    node = {key: setting.value for key, setting in profile.node.items()}
-    volatile = node["write-cache"] == "volatile"
-    times = ["write-latency-ns", "flush-latency-ns"] + ["destage-latency-ns"] * volatile
-    to_medium = node["write-cache"] != "battery" and "bandwidth" in node
-    transfer = 4096e9 / int(node["bandwidth"]) if to_medium else 0.0
-    return sum(int(node.get(key, 0)) for key in times) + transfer
+    found = curve.of({key: setting.value for key, setting in profile.node.items()})
+    written = next(rate.write for rate in found.iops if rate.depth == 1)
+    assert written is not None
+    flushed = profile.front_end["write-cache"].value == "on"
+    return 1e9 / written + flushed * found.flush_ns(4096)
 
 
 def test_every_kind_of_storage_has_its_class() -> None:
@@ -84,6 +84,18 @@ def test_no_class_coalesces() -> None:
 )  # fmt: skip
 def test_a_durable_write_takes_what_its_source_says(name: str, published_ms: float) -> None:
     assert durable_ns(profiles.find(name)) / 1e6 == pytest.approx(published_ms, rel=0.003)
+
+
+UNITS_NS = {"µs": 1e3, "ms": 1e6}
+
+
+@pytest.mark.parametrize("name", profiles.load())
+def test_a_durable_write_takes_what_the_docs_say(name: str) -> None:
+    page = (paths.ROOT / "docs/classes.rst").read_text(encoding="utf-8")
+    row = re.search(rf"^``{name}`` +([\d.]+) (µs|ms) ", page, re.MULTILINE)
+    assert row, f"docs/classes.rst has no row of {name}"
+    told = float(row[1]) * UNITS_NS[row[2]]
+    assert durable_ns(profiles.find(name)) == pytest.approx(told, rel=0.01)
 
 
 def test_a_setting_keeps_value_unit_grade_and_source(tmp_path: Path) -> None:
