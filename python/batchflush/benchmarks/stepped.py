@@ -49,9 +49,12 @@ class SteppedNode:
 
     async def _begun(self) -> None:
         """Everything sent so far has begun, and what is complete has been answered."""
-        for connection in self.connections:
+
+        async def passed(connection: nbd.Connection) -> None:
             with contextlib.suppress(nbd.RequestError):
                 await connection.read(connection.size, 512)
+
+        await asyncio.gather(*map(passed, self.connections))
 
     async def takes(self, request: Coroutine[Any, Any, Any]) -> int:
         """How long one request takes, alone."""
