@@ -5,11 +5,12 @@ A wrapper (tests/conformance/qemu-nbd.py) stands in for qemu-nbd. First all test
 that says which ones are for raw over NBD at all, and which of them fail in this environment
 without us. Then these run once per mode. Many of QEMU's tests count on a server being there
 a second after its start, or gone as soon as it was told to end, so what fails on a busy host
-gets a second run, alone; the output names it. What may be skipped stands, with its reason, in
-tests/conformance/iotests.toml.
+gets a second run, alone and with longer waits; the output names it. What may be skipped stands,
+with its reason, in tests/conformance/iotests.toml.
 """
 
 import dataclasses
+import os
 import re
 import shutil
 import tomllib
@@ -21,6 +22,8 @@ from batchflush import paths, processes, progress
 FOLDER = paths.ROOT / "tests/conformance"
 LISTED = FOLDER / "iotests.toml"
 WRAPPER = FOLDER / "qemu-nbd.py"
+# Its programs take more time than their namesakes.
+PATIENT = FOLDER / "patient"
 
 # How a test of QEMU's says that it is for another format, protocol or system.
 NOT_FOR_US = re.compile(r"^not suitable for this ")
@@ -150,7 +153,8 @@ def run_all(folder: Path) -> tuple[dict[str, dict[str, Verdict]], dict[str, floa
             if one.status == FAIL and plain[test].status != FAIL and test not in listed.differs
         ]
         if again:
-            outcomes |= _run(f"{mode}, once more: {', '.join(again)}", environment, again, own, 1)
+            patient = {**environment, "PATH": f"{PATIENT}:{os.environ['PATH']}"}
+            outcomes |= _run(f"{mode}, once more: {', '.join(again)}", patient, again, own, 1)
         with_node = _with_node(served)
         verdicts[mode] = {
             test: verdict(

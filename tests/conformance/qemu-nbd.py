@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -I
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Stands in for qemu-nbd in QEMU's iotests: puts a batchflush node over the image it serves.
 
