@@ -132,6 +132,25 @@ static void test_nearest_first(void)
     teardown(&f);
 }
 
+/* Or a stream below the head would be read backwards. */
+static void test_of_a_cylinder_below_the_first_goes_first(void)
+{
+    BfRequest head = at_cylinder(BF_OP_READ, 500);
+    BfRequest one = at_cylinder(BF_OP_READ, 400);
+    BfRequest two = { BF_OP_READ, .offset = one.offset + BLOCK,
+                      .bytes = BLOCK };
+    BfRequest *const order[] = { &head, &one, &two };
+    Fixture f;
+
+    setup(&f, BF_ORDER_NEAREST);
+    submit(&f, 0, &head);
+    submit(&f, 1, &one);
+    submit(&f, 2, &two);
+    settle(&f);
+    assert_order(order, G_N_ELEMENTS(order));
+    teardown(&f);
+}
+
 /* A decision knows what came before it, not what came with it. */
 static void test_a_request_that_comes_with_a_decision_is_too_late(void)
 {
@@ -916,6 +935,8 @@ int main(int argc, char **argv)
     g_test_add_func("/queue-order/an-idle-head-serves-at-once",
                     test_an_idle_head_serves_at_once);
     g_test_add_func("/queue-order/nearest-first", test_nearest_first);
+    g_test_add_func("/queue-order/of-a-cylinder-below-the-first-goes-first",
+                    test_of_a_cylinder_below_the_first_goes_first);
     g_test_add_func("/queue-order/a-request-that-comes-with-a-decision-is-"
                     "too-late",
                     test_a_request_that_comes_with_a_decision_is_too_late);

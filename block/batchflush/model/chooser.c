@@ -49,17 +49,29 @@ static int64_t distance(const BfHead *head, int64_t cylinder)
     return ABS(cylinder - head->cylinder);
 }
 
+/* Of several in one cylinder: a stream is read upwards. */
+static BfRequest *first_of_cylinder(const BfChooser *chooser,
+                                    int64_t cylinder)
+{
+    BfRequest *first, *below;
+
+    bf_queue_neighbours(&chooser->queue,
+                        bf_head_cylinder_start(chooser->head, cylinder),
+                        &first, &below);
+    return first;
+}
+
 static BfRequest *nearest(const BfChooser *chooser)
 {
     const BfHead *head = chooser->head;
     BfRequest *above, *below;
 
     bf_queue_neighbours(&chooser->queue, head->end, &above, &below);
-    if (!above || !below) {
-        return above ?: below;
+    if (above && (!below || distance(head, above->cylinder) <=
+                            distance(head, below->cylinder))) {
+        return above;
     }
-    return distance(head, below->cylinder) < distance(head, above->cylinder)
-        ? below : above;
+    return below ? first_of_cylinder(chooser, below->cylinder) : NULL;
 }
 
 /* Where the first destage goes on. */

@@ -66,6 +66,11 @@ int64_t bf_head_cylinder(const BfHead *head, uint64_t offset)
     return offset / head->track_size / head->tracks_per_cylinder;
 }
 
+uint64_t bf_head_cylinder_start(const BfHead *head, int64_t cylinder)
+{
+    return cylinder * head->tracks_per_cylinder * head->track_size;
+}
+
 /*
  * Short seeks accelerate and brake: the square root of the distance.
  * Long ones coast: linear.  Both meet at a third of the stroke, which is

@@ -65,6 +65,9 @@ void bf_head_reset(BfHead *head);
 /* The cylinder that a byte lies on. */
 int64_t bf_head_cylinder(const BfHead *head, uint64_t offset);
 
+/* Its first byte. */
+uint64_t bf_head_cylinder_start(const BfHead *head, int64_t cylinder);
+
 /* The time of a seek over so many cylinders. */
 int64_t bf_head_seek_ns(const BfHead *head, int64_t cylinders);
 
