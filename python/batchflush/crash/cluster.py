@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 
 from batchflush import paths
@@ -33,8 +35,8 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator:
         if scheduler:
             yield stack.enter_context(_existing(Client, scheduler))
             return
-        cluster = stack.enter_context(
-            LocalCluster(
+        with _ctrl_c_ignored():
+            cluster = LocalCluster(
                 n_workers=workers or os.cpu_count() or 1,
                 threads_per_worker=1,
                 host="127.0.0.1",
@@ -42,8 +44,21 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator:
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
             )
-        )
+        stack.enter_context(cluster)
         yield stack.enter_context(Client(cluster))
+
+
+@contextlib.contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """For the workers that are started: they inherit it, and it is for us to end them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _existing(client_class, address: str):

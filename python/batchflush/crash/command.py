@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if getattr(args, "soak", False) and args.crash is not _no_command:
+    if args.soak and args.crash is not _no_command:
         raise UsageError("crash --soak does it all; it stands alone, without run, cut and so on")
     return args.crash(args)
 

@@ -215,6 +215,7 @@ class Image:
         return {
             "LD_PRELOAD": str(library),
             "OVERLAY_PATH": str(self.path),
+            "OVERLAY_WORKER": str(os.getpid()),
             **{f"OVERLAY_{name}": str(_path(file)) for name, file in files.items()},
         }
 

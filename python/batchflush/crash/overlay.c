@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -100,11 +102,16 @@ static void __attribute__((constructor)) begin(void)
     const char *base = getenv("OVERLAY_BASE");
     const char *overlay = getenv("OVERLAY_DATA");
     const char *pages = getenv("OVERLAY_PAGES");
+    const char *worker = getenv("OVERLAY_WORKER");
     struct stat st;
     int fd;
 
     if (!path || !base || !overlay || !pages) {
         return;
+    }
+    /* The program that a worker has started ends with the worker. */
+    if (worker && atoi(worker) == getppid()) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     }
     state.base = open_natively(base, O_RDONLY);
     state.overlay = open_natively(overlay, O_RDWR);
