@@ -51,23 +51,30 @@ void batchflush_update_serving(BatchflushController *c)
  * machine this can only be settled when it runs.  Until then no times
  * are served, and the virtual clock, at 0, is not ahead of any other.
  */
-static void settle_clock(BatchflushController *c)
+static QEMUClockType clock_of(const BatchflushController *c, bool running)
 {
     bool has_machine = c->vmstate;
     bool simulated = icount_enabled() || qtest_enabled();
 
     switch (c->params.clock) {
     case BF_CLOCK_VIRTUAL:
-        c->clock = QEMU_CLOCK_VIRTUAL;
-        break;
+        return QEMU_CLOCK_VIRTUAL;
     case BF_CLOCK_REALTIME:
-        c->clock = QEMU_CLOCK_REALTIME;
-        break;
+        return QEMU_CLOCK_REALTIME;
     default:
-        c->clock = has_machine && (simulated || !c->running)
+        return has_machine && (simulated || !running)
             ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
-        break;
     }
+}
+
+static void settle_clock(BatchflushController *c)
+{
+    c->clock = clock_of(c, c->running);
+}
+
+QEMUClockType batchflush_serving_clock(const BatchflushController *c)
+{
+    return clock_of(c, true);
 }
 
 static void set_running(BatchflushController *c, bool running)

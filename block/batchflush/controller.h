@@ -132,6 +132,9 @@ int64_t batchflush_controller_flush_time(const BatchflushController *c);
 
 int64_t batchflush_now(const BatchflushController *c);
 
+/* The clock that times are served on, or will be when the machine runs. */
+QEMUClockType batchflush_serving_clock(const BatchflushController *c);
+
 /* Its power, or what waits to cut it, has changed.  Lock held. */
 void batchflush_update_attention(BatchflushController *c);
 

@@ -7,6 +7,7 @@
 #include "qapi/qapi-commands-batchflush.h"
 #include "qapi/util.h"
 #include "qemu/main-loop.h"
+#include "qemu/timer.h"
 #include "qobject/qdict.h"
 
 #include "outage.h"
@@ -109,16 +110,16 @@ static void add_configuration(BatchflushNodeInfo *info,
                               const BDRVBatchflushState *s)
 {
     AioContext *ctx = bdrv_get_aio_context(s->bs);
-    bool virtual = s->controller->clock == QEMU_CLOCK_VIRTUAL;
+    QEMUClockType clock = batchflush_serving_clock(s->controller);
 
     info->profile = g_strdup(qdict_get_try_str(s->bs->options, "profile"));
     info->cache_size = s->store ? bf_store_capacity(s->store) : 0;
     info->flush_concurrency =
         (BatchflushFlushConcurrency)s->params.flush_concurrency;
     info->coalesce = (BatchflushCoalesce)s->params.coalesce;
-    info->clock = virtual ? BATCHFLUSH_CLOCK_VIRTUAL
-                          : BATCHFLUSH_CLOCK_REALTIME;
-    info->now_ns = batchflush_now(s->controller);
+    info->clock = clock == QEMU_CLOCK_VIRTUAL ? BATCHFLUSH_CLOCK_VIRTUAL
+                                              : BATCHFLUSH_CLOCK_REALTIME;
+    info->now_ns = qemu_clock_get_ns(clock);
     info->main_loop = ctx == qemu_get_aio_context();
     info->spin_max_ns = s->params.spin_max_ns;
     info->max_lateness_ns = s->params.max_lateness_ns;

@@ -59,11 +59,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Machine:
-    """running: while it is not, its disks have not settled on a clock."""
-
     kvm: bool
     vcpus: int
-    running: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,9 +88,7 @@ async def _machine(qemu: Qemu) -> Machine | None:
     kvm = await qemu.ask_machine("query-kvm")
     if kvm is None:
         return None
-    vcpus = await qemu.ask("query-cpus-fast")
-    status = await qemu.ask("query-status")
-    return Machine(kvm["enabled"], len(vcpus), status["running"])
+    return Machine(kvm["enabled"], len(await qemu.ask("query-cpus-fast")))
 
 
 def _disk(node: Node, graph: _Graph, no_flush: set[str], devices: Sequence[FrontEnd]) -> Disk:
