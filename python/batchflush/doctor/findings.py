@@ -62,12 +62,12 @@ def write_cache(disk: Disk, _: Facts) -> Found:
 def _wanted_write_cache(disk: Disk, kind: str) -> bool | None:
     """As its class says, or else as the kind of cache demands."""
     known = profiles.load().get(disk.node.info.get("profile", ""))
-    if known and _kind(known) == kind:
+    if known and cache_of(known) == kind:
         return bool(known.front_end["write-cache"].value == "on")
     return None if kind == "battery" else bool(kind == "volatile")
 
 
-def _kind(profile: profiles.Profile) -> str:
+def cache_of(profile: profiles.Profile) -> str:
     setting = profile.node.get("write-cache")
     return str(setting.value) if setting else "none"
 
