@@ -70,6 +70,19 @@ def test_the_users_line_names_class_image_and_cache() -> None:
     assert "-device virtio-blk-pci,drive=disk0,write-cache=off," in line
 
 
+def test_in_real_time_an_iothread_serves_the_disk_if_the_device_can() -> None:
+    for profile in profiles.load().values():
+        device = str(profile.front_end["device"].value)
+        can = device in command_line.IOTHREAD_DEVICES
+        line = command_line.user_line(profile)
+        ours = " ".join(command_line.disk_arguments(Disk(profile), ioeventfd=True))
+        for arguments in (line, ours):
+            assert ("-object iothread,id=disk-thread" in arguments) is can
+            assert (",iothread=disk-thread" in arguments) is can
+        virtual = " ".join(command_line.disk_arguments(Disk(profile), ioeventfd=False))
+        assert "iothread" not in virtual
+
+
 def test_a_comma_in_a_value_is_doubled() -> None:
     assert command_line.joined("file", {"filename": "a,b"}) == "file,filename=a,,b"
 

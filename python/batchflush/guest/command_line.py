@@ -212,7 +212,7 @@ def kernel_parameters(boot: Boot) -> list[str]:
 
 
 def user_line(profile: Profile) -> str:
-    """The command line for a guest of the user's own, on the image disk.img."""
+    """The command line for a guest of the user's own, in real time, on the image disk.img."""
     node = {
         "driver": "batchflush",
         **profile.node_options(),
@@ -222,5 +222,9 @@ def user_line(profile: Profile) -> str:
         "id": "disk0",
     }
     drive = ",".join(f"{key}={value}" for key, value in node.items())
-    device = _device_arguments(Disk(profile), "disk0", {}, {})
-    return " ".join([paths.shown(paths.QEMU_SYSTEM), "-drive", drive, *device])
+    disk = Disk(profile)
+    threaded = disk.device in IOTHREAD_DEVICES
+    thread = ["-object", f"iothread,id={IOTHREAD}"] if threaded else []
+    transport = {"iothread": IOTHREAD} if threaded else {}
+    device = _device_arguments(disk, "disk0", transport, {})
+    return " ".join([paths.shown(paths.QEMU_SYSTEM), "-drive", drive, *thread, *device])
