@@ -65,8 +65,13 @@ def _front_end(facts: Facts, measured: str) -> dict[str, Setting]:
 
 def text(made: Profile, remarks: Sequence[str]) -> str:
     """remarks: what else a reader has to know, a paragraph each."""
-    head = "\n#\n".join(textwrap.fill(r, 76, initial_indent="# ", subsequent_indent="# ")
-                        for r in remarks)  # fmt: skip
+    head = "\n#\n".join(
+        textwrap.fill(
+            remark, 76, initial_indent="# ", subsequent_indent="# ",
+            break_long_words=False, break_on_hyphens=False,
+        )
+        for remark in remarks
+    )  # fmt: skip
     tables = [
         f"{head}\n\n[{made.name}]\ntitle = {_quoted(made.title)}\n",
         f"[{made.name}.node]\n" + "".join(_line(k, s) for k, s in made.node.items()),

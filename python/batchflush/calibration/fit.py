@@ -3,15 +3,16 @@
 
 The equations are those of the model for a medium without a head, solved backwards:
 
-    one request             latency + transfer
+    one request             latency + transfer; with a cache, of a read also the interface's,
+                            and of a write only that
     rate at depth d         min(d, queue-depth) / (latency + transfer), at most bandwidth;
                             of writes into a cache d / latency, at most interface-bandwidth
-    flush after n writes    flush-latency, and with a cache n times the larger of transfer and
-                            (destage-latency + transfer) / queue-depth
+    flush after n writes    flush-latency, and with a cache destage-latency + transfer as often
+                            as queue-depth goes into n, rounded up
 
 Both kinds of class are fitted, with a cache that a flush drains and without a cache, and that
-one is kept that says better what was probed. Rates are kept at the ends, with one request at a
-time and with as many as were tried; in between a real disk bends where this one has a corner.
+one is kept that says better what was probed. One request at a time takes what it took; with
+more a real disk bends where this one has a corner, so there the fit is as good as it can be.
 """
 
 from __future__ import annotations
@@ -76,16 +77,17 @@ def options(choices: Sequence[Choice]) -> dict[str, int | str]:
 
 def _fit(probe: Probe, drains: bool) -> list[Choice]:
     on_lanes = ["read", *(["write"] if probe.writes and not drains else [])]
-    lanes, times = _lanes({kind: probe.iops(kind) for kind in on_lanes})
+    bandwidth, interface = _bandwidths(probe, drains)
+    transfer = BLOCK * 1e9 / bandwidth
+    over_interface = BLOCK * 1e9 / interface if interface else 0.0
+    lanes, times = _lanes({kind: probe.iops(kind) for kind in on_lanes}, over_interface)
     if drains:
         times["write"] = 1e9 / probe.iops("write")[1]
-    bandwidth = math.sqrt(math.prod(probe.bandwidth(kind) for kind in _kinds(probe)))
-    transfer = BLOCK * 1e9 / bandwidth
     factors = quantiles.spread([probe.latency(kind) for kind in times])
 
     choices = []
     for kind, time in times.items():
-        transferred = transfer if kind in on_lanes else 0.0
+        transferred = over_interface + (transfer if kind in on_lanes else 0.0)
         latency = max(0.0, time - transferred) / quantiles.mean(factors)
         how = f"{probe.iops(kind)[1]:,.0f} random 4 KiB {kind}s per second at depth 1"
         choices.append(Choice(f"{kind}-latency-ns", round(latency), how))
@@ -95,54 +97,68 @@ def _fit(probe: Probe, drains: bool) -> list[Choice]:
     if probe.writes:
         choices += _flush(probe, lanes if drains else 0, transfer)
     each = " and ".join(f"{probe.bandwidth(k) / 1e6:,.0f} MB/s to {k}" for k in _kinds(probe))
-    how = f"1 MiB requests in sequence, {each}; a medium has one rate"
-    choices.append(Choice("bandwidth", round(bandwidth), how))
-    if drains:
-        how = (
-            f"a cache takes 1 MiB writes in sequence at {probe.bandwidth('write') / 1e6:,.0f} MB/s"
-        )
-        choices.append(Choice("interface-bandwidth", round(probe.bandwidth("write")), how))
-    most = max(max(probe.iops(kind).values()) for kind in on_lanes)
-    how = f"at most {most:,.0f} random 4 KiB requests per second at any depth"
+    how = f"1 MiB requests in sequence, {each}"
+    medium = "the medium's is that of reads" if interface else "a medium has one rate"
+    choices.append(Choice("bandwidth", round(bandwidth), f"{how}; {medium}"))
+    if interface:
+        how += "; the interface is as fast as the faster of them"
+        choices.append(Choice("interface-bandwidth", round(interface), how))
+    how = "random 4 KiB requests per second at depths 1 to {}, at most {}".format(
+        max(DEPTHS),
+        " and ".join(f"{max(probe.iops(k).values()):,.0f} to {k}" for k in on_lanes),
+    )
     choices.append(Choice("queue-depth", lanes, how))
     return choices
+
+
+def _bandwidths(probe: Probe, drains: bool) -> tuple[float, float]:
+    """Of the medium and of the interface; the latter is 0 where no cache hides the former."""
+    rates = {kind: probe.bandwidth(kind) for kind in _kinds(probe)}
+    if drains:
+        return rates["read"], max(rates.values())
+    return math.sqrt(math.prod(rates.values())) if probe.writes else rates["read"], 0.0
 
 
 def _kinds(probe: Probe) -> tuple[str, ...]:
     return ("read", "write") if probe.writes else ("read",)
 
 
-def _lanes(rates: Mapping[str, Mapping[int, float]]) -> tuple[int, dict[str, float]]:
-    """Lanes for all kinds of requests, and for each its time on a lane in ns.
+def _lanes(
+    rates: Mapping[str, Mapping[int, float]], outside: float
+) -> tuple[int, dict[str, float]]:
+    """Lanes for all kinds of requests, and for each the time of one at a time in ns.
 
-    With a given number of lanes, one request at a time and the highest rate each say how long
-    a request takes. The number is the one for which they differ least; the time is between.
+    The number is the one that says best how the rates grow with the depth. outside: of the
+    time, what is not spent on a lane.
     """
+    times = {kind: 1e9 / rate[1] for kind, rate in rates.items()}
 
-    def said(lanes: int, rate: Mapping[int, float]) -> tuple[float, float]:
-        return 1e9 / rate[1], lanes * 1e9 / max(rate.values())
+    def promised(lanes: int, depth: int, time: float) -> float:
+        return min(depth / time, lanes / max(1.0, time - outside)) * 1e9
 
     def misfit(lanes: int) -> float:
-        pairs = (said(lanes, rate) for rate in rates.values())
-        return sum(math.log(one / many) ** 2 for one, many in pairs)
+        return sum(
+            math.log(promised(lanes, depth, times[kind]) / real) ** 2
+            for kind, rate in rates.items()
+            for depth, real in rate.items()
+        )
 
-    lanes = min(range(1, MOST_LANES + 1), key=misfit)
-    return lanes, {kind: math.sqrt(math.prod(said(lanes, rate))) for kind, rate in rates.items()}
+    return min(range(1, MOST_LANES + 1), key=misfit), times
 
 
 def _flush(probe: Probe, lanes: int, transfer: float) -> list[Choice]:
     """lanes: 0 if nothing is drained."""
     flushes = probe.flushes()
     fewest, most = min(flushes), max(flushes)
-    per_block = 0.0
+    rounds = {n: math.ceil(n / lanes) if lanes else 0 for n in flushes}
+    round_ns = 0.0
     choices = []
     if lanes:
         longer = max(0.0, flushes[most].median_ns - flushes[fewest].median_ns)
-        per_block = longer / (most - fewest)
+        round_ns = longer / max(1, rounds[most] - rounds[fewest])
         how = f"a flush takes {longer / 1e6:.3f} ms longer after {most} writes than after {fewest}"
-        latency = round(max(0.0, per_block * lanes - transfer))
-        choices.append(Choice("destage-latency-ns", latency, how))
-    fixed = [_without(run, per_block * n) for n, run in flushes.items()]
+        choices.append(Choice("destage-latency-ns", round(max(0.0, round_ns - transfer)), how))
+    fixed = [_without(run, round_ns * rounds[n]) for n, run in flushes.items()]
     time = median(run.median_ns for run in fixed)
     how = f"median fdatasync after {', '.join(map(str, flushes))} writes"
     if lanes:
