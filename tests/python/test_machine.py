@@ -4,11 +4,12 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from batchflush import paths, profiles
+from batchflush import cli, paths, profiles
 from batchflush.errors import BatchflushError, UsageError
 from batchflush.guest import command_line, initramfs, kvm, machine
 from batchflush.guest.command_line import Boot, Disk
@@ -81,6 +82,22 @@ def test_in_real_time_an_iothread_serves_the_disk_if_the_device_can() -> None:
             assert (",iothread=disk-thread" in arguments) is can
         virtual = " ".join(command_line.disk_arguments(Disk(profile), ioeventfd=False))
         assert "iothread" not in virtual
+
+
+def test_another_monitor_listens_for_the_user() -> None:
+    arguments = command_line.boot_arguments(replace(boot("tcg"), monitor=Path("/a,b/qmp")))
+    assert "socket,id=user,path=/a,,b/qmp,server=on,wait=off" in arguments
+    assert "chardev=user,mode=control" in arguments
+    assert "chardev=user,mode=control" not in command_line.boot_arguments(boot("tcg"))
+
+
+def test_a_file_is_no_place_for_a_monitor(tmp_path: Path) -> None:
+    """QEMU would remove it."""
+    file = tmp_path / "disk.img"
+    file.write_bytes(b"precious")
+    args = cli.parse(["run", "--class", "ramdisk", "--qmp", str(file)])
+    with pytest.raises(UsageError, match=r"--qmp=.*disk.img exists and is no socket"):
+        args.run(args)
 
 
 def test_a_comma_in_a_value_is_doubled() -> None:
