@@ -79,6 +79,7 @@ static void free_data(BDRVBatchflushState *s)
     bf_history_free(s->history);
     bf_completions_free(s->completions);
     bf_survivors_destroy(&s->survivors);
+    batchflush_battery_file_close(s->battery_file);
 }
 
 /* The block layer would refuse it without saying which node it means. */
@@ -129,6 +130,50 @@ static bool open_log(BDRVBatchflushState *s, const char *filename,
     return s->log;
 }
 
+/* What the battery has kept is on the medium before anybody reads. */
+static bool empty_battery_file(BDRVBatchflushState *s, int flags,
+                               Error **errp)
+{
+    uint64_t held = batchflush_battery_file_held(s->battery_file);
+    const char *filename = batchflush_battery_file_name(s->battery_file);
+    int ret;
+
+    if (!held) {
+        return true;
+    }
+    if (!(flags & BDRV_O_RDWR) || (flags & BDRV_O_INACTIVE)) {
+        error_setg(errp, "battery-file=%s holds %" PRIu64 " bytes of this "
+                   "disk; allowed is read-only=off, so that they can be "
+                   "destaged", filename, held);
+        return false;
+    }
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    ret = batchflush_battery_file_destage(s->battery_file, s->bs->file);
+    if (ret < 0) {
+        error_setg_errno(errp, -ret, "battery-file=%s holds %" PRIu64
+                         " bytes that cannot be destaged", filename, held);
+    }
+    return ret == 0;
+}
+
+static bool open_battery_file(BDRVBatchflushState *s, const char *filename,
+                              int flags, Error **errp)
+{
+    int64_t size;
+
+    if (!filename) {
+        return true;
+    }
+    size = bdrv_getlength(s->bs->file->bs);
+    if (size < 0) {
+        error_setg_errno(errp, -size, "battery-file=%s: the size of the disk "
+                         "is not known", filename);
+        return false;
+    }
+    s->battery_file = batchflush_battery_file_open(filename, size, errp);
+    return s->battery_file && empty_battery_file(s, flags, errp);
+}
+
 /* What a stroke of the head spans, if there is one. */
 static uint64_t child_length(BlockDriverState *bs)
 {
@@ -150,6 +195,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     BDRVBatchflushState *s = bs->opaque;
     g_autofree char *controller = NULL;
     g_autofree char *log = NULL;
+    g_autofree char *battery_file = NULL;
     int ret;
 
     GLOBAL_STATE_CODE();
@@ -157,6 +203,7 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
     qemu_co_queue_init(&s->turns);
     QTAILQ_INIT(&s->asking);
     qemu_co_queue_init(&s->changes);
+    qemu_co_queue_init(&s->sweep_ends);
     if (!check_child_writable(options, flags, errp)) {
         return -EINVAL;
     }
@@ -165,8 +212,10 @@ static int batchflush_open(BlockDriverState *bs, QDict *options, int flags,
         return ret;
     }
     if (!batchflush_options_parse(options, &s->params, &controller, &log,
-                                  errp) ||
+                                  &battery_file, errp) ||
+        !open_battery_file(s, battery_file, flags, errp) ||
         !open_store(s, errp)) {
+        free_data(s);
         return -EINVAL;
     }
     open_history(s);
@@ -195,7 +244,8 @@ static void close_survivors(BDRVBatchflushState *s)
 {
     int ret;
 
-    if (!qatomic_read(&s->controller->power.off)) {
+    if (!qatomic_read(&s->controller->power.off) ||
+        batchflush_save_at_close(s)) {
         return;
     }
     GRAPH_RDLOCK_GUARD_MAINLOOP();
@@ -222,6 +272,9 @@ static void batchflush_close(BlockDriverState *bs)
                      bdrv_get_node_name(bs), lost);
     }
     batchflush_background_close(s->background);
+    WITH_QEMU_LOCK_GUARD(&s->controller->lock) {
+        batchflush_destage_not_later(s);
+    }
     batchflush_controller_detach(s);
     batchflush_log_free(s->log);
     qemu_vfree(s->destage_buffer);
@@ -275,6 +328,21 @@ static bool check_log(const BDRVBatchflushState *s, const char *filename,
     return true;
 }
 
+static bool check_battery_file(const BDRVBatchflushState *s,
+                               const char *filename, Error **errp)
+{
+    const char *current = s->battery_file
+        ? batchflush_battery_file_name(s->battery_file) : NULL;
+
+    if (g_strcmp0(filename, current)) {
+        error_setg(errp, "battery-file=%s cannot be set while the node is "
+                   "open; allowed is %s", filename ?: "(none)",
+                   current ?: "(none)");
+        return false;
+    }
+    return true;
+}
+
 /* A log is one medium's. */
 static bool check_medium(const BDRVBatchflushState *s, QDict *options,
                          Error **errp)
@@ -297,12 +365,14 @@ static int batchflush_reopen_prepare(BDRVReopenState *state,
     g_autofree BfParams *params = g_new(BfParams, 1);
     g_autofree char *controller = NULL;
     g_autofree char *log = NULL;
+    g_autofree char *battery_file = NULL;
 
     GLOBAL_STATE_CODE();
     if (!batchflush_options_parse(state->options, params, &controller, &log,
-                                  errp) ||
+                                  &battery_file, errp) ||
         !check_controller(s, controller, errp) ||
         !check_log(s, log, errp) ||
+        !check_battery_file(s, battery_file, errp) ||
         !check_medium(s, state->options, errp) ||
         !check_immutable(&s->params, params, errp)) {
         return -EINVAL;

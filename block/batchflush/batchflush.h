@@ -13,6 +13,7 @@
 #include "block/block_int.h"
 #include "qapi/qapi-types-batchflush.h"
 
+#include "battery-file.h"
 #include "compat.h"
 #include "controller.h"
 #include "log.h"
@@ -39,6 +40,7 @@ struct BDRVBatchflushState {
     bool drained;               /* as far as the controller knows */
     bool pass_through;          /* no request is delayed or cached */
     BatchflushLog *log;         /* of its requests, or NULL */
+    BatchflushBatteryFile *battery_file;    /* or NULL */
 
     /* From here on protected by the controller's lock. */
 
@@ -65,8 +67,11 @@ struct BDRVBatchflushState {
 
     BatchflushBackground *background;
     bool destaging;             /* the background coroutine is at work */
+    bool overdue;               /* what a lie has put off has to be done */
+    QEMUTimer *overdue_timer;
     uint64_t destage_from;      /* where its next sweep begins */
     uint64_t sweeps_open;
+    CoQueue sweep_ends;
     uint64_t destaged_bytes;
     uint64_t destage_failures;
     int destage_error;          /* of the last failure */
@@ -102,12 +107,14 @@ int64_t batchflush_node_flush_time(const BDRVBatchflushState *s);
 void batchflush_options_init(BlockDriver *driver);
 
 /*
- * Take the node's options out of @options; *@controller and *@log are to
- * be freed and NULL if none is named.  Returns false and sets @errp if
- * one is unknown, out of range or contradicts another.
+ * Take the node's options out of @options; *@controller, *@log and
+ * *@battery_file are to be freed and NULL if none is named.  Returns
+ * false and sets @errp if one is unknown, out of range or contradicts
+ * another.
  */
 bool batchflush_options_parse(QDict *options, BfParams *params,
-                              char **controller, char **log, Error **errp);
+                              char **controller, char **log,
+                              char **battery_file, Error **errp);
 
 /* io.c */
 
@@ -197,6 +204,13 @@ GArray *coroutine_fn batchflush_co_ask_destage(BDRVBatchflushState *s,
  * if the cache's level asks for it.  Called with the lock held.
  */
 void batchflush_kick_destage(BatchflushController *c);
+
+/*
+ * Destage in @ns all that is dirty then, unless that is to happen earlier
+ * already; or, on the main thread, no longer.  Called with the lock held.
+ */
+void batchflush_destage_later(BDRVBatchflushState *s, int64_t ns);
+void batchflush_destage_not_later(BDRVBatchflushState *s);
 
 /* What background destage needs of a node, from its opening to its end. */
 BatchflushBackground *batchflush_background_new(BDRVBatchflushState *s);

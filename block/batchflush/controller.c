@@ -113,6 +113,7 @@ BatchflushController *batchflush_controller_new(const char *id)
     bf_cache_init(&c->cache, &c->params);
     bf_coordinator_init(&c->coordinator, &c->params);
     c->stuck_bh = qemu_bh_new(batchflush_stuck_bh, c);
+    c->save_bh = qemu_bh_new(batchflush_save_bh, c);
 
     /* The tools have no machine, and nothing that ever stops. */
     c->vmstate = qemu_add_vm_change_state_handler(vm_state_change, c);
@@ -139,6 +140,7 @@ void batchflush_controller_unref(BatchflushController *c)
         qemu_del_vm_change_state_handler(c->vmstate);
     }
     qemu_bh_delete(c->stuck_bh);
+    qemu_bh_delete(c->save_bh);
     qemu_mutex_destroy(&c->lock);
     g_free(c->id);
     g_free(c);

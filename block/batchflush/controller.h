@@ -80,6 +80,7 @@ struct BatchflushController {
     uint64_t cut_seed;
     bool restore_at_reset;
     QEMUTimer *hold_up;         /* while a battery holds the cache */
+    QEMUBH *save_bh;            /* batteries have something to save */
     QEMUClockType clock;
 
     /* Times are only served while the machine runs and is not drained. */

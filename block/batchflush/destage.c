@@ -175,30 +175,34 @@ void coroutine_fn batchflush_co_sweep_done(BDRVBatchflushState *s,
 
     s->sweeps_open--;
     s->destaged_bytes += bf_store_sweep_done(s->store, sweep, ret == 0);
+    qemu_co_queue_restart_all(&s->sweep_ends);
     batchflush_co_wake_stalled(c);
     batchflush_kick_destage(c);
 }
 
+static bool may_destage(const BatchflushController *c)
+{
+    return c->params.write_cache != BF_CACHE_NONE && !c->power.off &&
+           !c->drained;
+}
+
 static bool wants_destage(BatchflushController *c)
 {
-    return c->params.write_cache != BF_CACHE_NONE &&
-           !c->power.off && !c->drained &&
+    return may_destage(c) &&
            bf_cache_wants_destage(&c->cache, batchflush_controller_used(c));
 }
 
 /*
- * Destage one run.  Called with the lock held, which is released
- * meanwhile.  Returns 0, or -errno, or -EAGAIN if there is nothing that
- * another sweep has not claimed.
+ * Destage a sweep.  Called with the lock held, which is released
+ * meanwhile.  Returns 0, or -errno, or -EAGAIN if it is NULL: there is
+ * nothing that another one has not claimed.
  */
-static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
+static int coroutine_fn GRAPH_RDLOCK
+destage_sweep(BDRVBatchflushState *s, BfSweep *sweep)
 {
     BatchflushController *c = s->controller;
     uint64_t epoch = c->power.epoch;
     int64_t now = batchflush_now(c);
-    uint64_t from = s->params.rpm ? bf_service_place(&s->service)
-                                  : s->destage_from;
-    BfSweep *sweep = bf_store_sweep_run(s->store, from, RUN_MAX);
     BatchflushAsk ask;
     GArray *runs;
     int64_t done_at;
@@ -210,7 +214,6 @@ static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
     }
     turn = batchflush_draw_turn(s);
     s->sweeps_open++;
-    s->destage_from = bf_sweep_end(sweep);
     runs = batchflush_co_ask_destage(s, &ask, sweep, now);
 
     ret = batchflush_co_destage(s, sweep, turn, false);
@@ -223,6 +226,18 @@ static int coroutine_fn GRAPH_RDLOCK destage_one(BDRVBatchflushState *s)
     }
     batchflush_co_sweep_done(s, sweep, ret);
     return ret;
+}
+
+static int coroutine_fn GRAPH_RDLOCK destage_run(BDRVBatchflushState *s)
+{
+    uint64_t from = s->params.rpm ? bf_service_place(&s->service)
+                                  : s->destage_from;
+    BfSweep *sweep = bf_store_sweep_run(s->store, from, RUN_MAX);
+
+    if (sweep) {
+        s->destage_from = bf_sweep_end(sweep);
+    }
+    return destage_sweep(s, sweep);
 }
 
 /*
@@ -285,11 +300,15 @@ static void coroutine_fn GRAPH_RDLOCK background_run(BDRVBatchflushState *s)
     BatchflushController *c = s->controller;
 
     QEMU_LOCK_GUARD(&c->lock);
+    if (s->overdue && may_destage(c)) {
+        s->overdue = false;
+        destage_sweep(s, bf_store_sweep(s->store, 0, UINT64_MAX));
+    }
     /*
      * After a failure, wait for the next write or flush to try again: a
      * child that fails would keep us busy for ever.
      */
-    while (wants_destage(c) && destage_one(s) == 0) {
+    while (wants_destage(c) && destage_run(s) == 0) {
         continue;
     }
     /*
@@ -332,15 +351,45 @@ static void start_destage(BDRVBatchflushState *s)
 
 void batchflush_kick_destage(BatchflushController *c)
 {
+    bool all = wants_destage(c);
     BDRVBatchflushState *s;
 
-    if (!wants_destage(c)) {
+    if (!may_destage(c)) {
         return;
     }
     QLIST_FOREACH(s, &c->nodes, next) {
-        if (!s->destaging && bf_store_used(s->store) > 0 &&
+        if ((all || s->overdue) && !s->destaging &&
+            bf_store_used(s->store) > 0 &&
             !(s->bs->open_flags & BDRV_O_INACTIVE)) {
             start_destage(s);
         }
     }
+}
+
+static void overdue_cb(void *opaque)
+{
+    BDRVBatchflushState *s = opaque;
+
+    QEMU_LOCK_GUARD(&s->controller->lock);
+    s->overdue = !s->controller->power.off;
+    batchflush_kick_destage(s->controller);
+}
+
+void batchflush_destage_later(BDRVBatchflushState *s, int64_t ns)
+{
+    BatchflushController *c = s->controller;
+
+    if (!s->overdue_timer) {
+        s->overdue_timer = timer_new_ns(c->clock, overdue_cb, s);
+    }
+    if (!timer_pending(s->overdue_timer)) {
+        timer_mod(s->overdue_timer, batchflush_now(c) + ns);
+    }
+}
+
+void batchflush_destage_not_later(BDRVBatchflushState *s)
+{
+    s->overdue = false;
+    timer_free(s->overdue_timer);
+    s->overdue_timer = NULL;
 }

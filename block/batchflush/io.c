@@ -530,7 +530,8 @@ static bool takes_cache(const BDRVBatchflushState *s, BdrvRequestFlags flags)
 {
     switch (s->params.write_cache) {
     case BF_CACHE_VOLATILE:
-        return !(flags & BDRV_REQ_FUA) || s->params.lie == BF_LIE_FUA;
+        return !(flags & BDRV_REQ_FUA) || s->params.lie == BF_LIE_FUA ||
+               s->params.lie == BF_LIE_DELAYED;
     case BF_CACHE_BATTERY:
         /* A write to it is durable, FUA or not, while it is charged. */
         return bf_power_backed(&s->controller->power, &s->params);
@@ -569,6 +570,10 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
     s->writes++;
     if (takes_cache(s, flags)) {
         ret = write_cached(&req, offset, bytes, qiov, qiov_offset);
+        if (ret == 0 && (flags & BDRV_REQ_FUA) &&
+            s->params.lie == BF_LIE_DELAYED) {
+            batchflush_destage_later(s, s->params.lie_delay_ns);
+        }
         if (ret != -EAGAIN) {
             return ret;
         }

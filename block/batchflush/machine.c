@@ -3,6 +3,8 @@
 
 #include "qemu/osdep.h"
 #include "qemu/module.h"
+#include "qom/object.h"
+#include "system/block-backend.h"
 #include "system/reset.h"
 #include "system/runstate.h"
 
@@ -38,9 +40,44 @@ static void act(BatchflushCutGuest guest)
     }
 }
 
+static bool GRAPH_RDLOCK is_below(BlockDriverState *top,
+                                  const BlockDriverState *bs)
+{
+    BdrvChild *child;
+
+    if (top == bs) {
+        return true;
+    }
+    QLIST_FOREACH(child, &top->children, next) {
+        if (is_below(child->bs, bs)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* QEMU's nvme never looks at the bit. */
+static bool loses_fua(BlockDriverState *bs)
+{
+    BlockBackend *blk = NULL;
+
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    while ((blk = blk_all_next(blk))) {
+        Object *device = OBJECT(blk_get_attached_dev(blk));
+
+        if (device && blk_bs(blk) && is_below(blk_bs(blk), bs) &&
+            (object_dynamic_cast(device, "nvme") ||
+             object_dynamic_cast(device, "nvme-ns"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const BatchflushMachine machine = {
     .prepare_reset = prepare_reset,
     .act = act,
+    .loses_fua = loses_fua,
 };
 
 static void there_is_a_machine(void)

@@ -12,6 +12,7 @@
 #define OPTION_PROFILE "profile"
 #define OPTION_CONTROLLER "controller"
 #define OPTION_LOG "log"
+#define OPTION_BATTERY_FILE "battery-file"
 
 /*
  * All are declared as strings: the model parses them, so that a value
@@ -21,7 +22,7 @@ static QemuOptsList *option_list;
 
 static QemuOptsList *make_option_list(void)
 {
-    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 4) *
+    QemuOptsList *list = g_malloc0(sizeof(*list) + (bf_options_count + 5) *
                                    sizeof(list->desc[0]));
 
     list->name = "batchflush";
@@ -41,8 +42,13 @@ static QemuOptsList *make_option_list(void)
         .type = QEMU_OPT_STRING,
         .help = "file to write a log of all writes and flushes to",
     };
+    list->desc[3] = (QemuOptDesc) {
+        .name = OPTION_BATTERY_FILE,
+        .type = QEMU_OPT_STRING,
+        .help = "file that keeps the cache beyond the end of the process",
+    };
     for (size_t i = 0; i < bf_options_count; i++) {
-        list->desc[i + 3] = (QemuOptDesc) {
+        list->desc[i + 4] = (QemuOptDesc) {
             .name = bf_options[i].name,
             .type = QEMU_OPT_STRING,
             .help = bf_options[i].help,
@@ -95,8 +101,22 @@ static bool apply_options(QemuOpts *opts, BfParams *params, char **error)
     return true;
 }
 
+static bool check_battery_file(QemuOpts *opts, const BfParams *params,
+                               char **error)
+{
+    const char *filename = qemu_opt_get(opts, OPTION_BATTERY_FILE);
+
+    if (filename && params->write_cache != BF_CACHE_BATTERY) {
+        *error = g_strdup_printf("battery-file=%s needs write-cache=battery; "
+                                 "without one allowed is none", filename);
+        return false;
+    }
+    return true;
+}
+
 bool batchflush_options_parse(QDict *options, BfParams *params,
-                              char **controller, char **log, Error **errp)
+                              char **controller, char **log,
+                              char **battery_file, Error **errp)
 {
     QemuOpts *opts = qemu_opts_create(option_list, NULL, 0, &error_abort);
     g_autofree char *error = NULL;
@@ -106,12 +126,14 @@ bool batchflush_options_parse(QDict *options, BfParams *params,
         bf_params_init(params);
         ok = apply_profile(opts, params, &error) &&
              apply_options(opts, params, &error) &&
-             bf_params_finish(params, &error);
+             bf_params_finish(params, &error) &&
+             check_battery_file(opts, params, &error);
         if (!ok) {
             error_setg(errp, "%s", error);
         }
         *controller = g_strdup(qemu_opt_get(opts, OPTION_CONTROLLER));
         *log = g_strdup(qemu_opt_get(opts, OPTION_LOG));
+        *battery_file = g_strdup(qemu_opt_get(opts, OPTION_BATTERY_FILE));
     }
     qemu_opts_del(opts);
     return ok;

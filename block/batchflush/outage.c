@@ -197,6 +197,14 @@ static bool check_nodes(const BatchflushController *c, Error **errp)
                        bdrv_get_node_name(s->bs));
             return false;
         }
+        if (c->params.write_cache == BF_CACHE_VOLATILE &&
+            batchflush_machine && batchflush_machine->loses_fua(s->bs)) {
+            error_setg(errp, "node '%s' is behind nvme, which loses FUA; "
+                       "allowed for a power cut are other devices, or "
+                       "write-cache=none and battery",
+                       bdrv_get_node_name(s->bs));
+            return false;
+        }
     }
     if (!c->params.power_cuts) {
         error_setg(errp, "power-cuts=off of node '%s' refuses power cuts; "
@@ -327,6 +335,7 @@ static void cut_controller(BatchflushController *c, Report *report)
                                                       report->seed,
                                                       c->power.held);
 
+        s->overdue = false;
         QAPI_LIST_PREPEND(report->nodes, info);
     }
     batchflush_update_attention(c);

@@ -105,6 +105,18 @@ void batchflush_hold_up_begin(BatchflushController *c);
 void batchflush_hold_up_end(BatchflushController *c);
 
 /*
+ * Put into the battery files what the batteries hold, or nothing once
+ * they no longer do.  Of a BatchflushController; in the main loop.
+ */
+void batchflush_save_bh(void *opaque);
+
+/*
+ * Have the battery file keep what a node holds that closes without
+ * power.  Returns false if there is no such file, or no battery.
+ */
+bool batchflush_save_at_close(BDRVBatchflushState *s);
+
+/*
  * Bring the survivors to the child; nothing is under way.  Returns 0 or
  * -errno, and then it can be tried again.
  */
@@ -142,6 +154,8 @@ typedef struct BatchflushMachine {
     /* A cut that resets the guest has been ordered.  BQL held. */
     void (*prepare_reset)(void);
     void (*act)(BatchflushCutGuest guest);
+    /* Whether a device in front of a node does not hand FUA on. */
+    bool (*loses_fua)(BlockDriverState *bs);
 } BatchflushMachine;
 
 extern const BatchflushMachine *batchflush_machine;

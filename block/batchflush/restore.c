@@ -7,6 +7,7 @@
 #include "qapi/error.h"
 #include "qapi/qapi-events-batchflush.h"
 #include "qapi/util.h"
+#include "qemu/error-report.h"
 #include "qemu/main-loop.h"
 #include "qemu/memalign.h"
 #include "qemu/timer.h"
@@ -60,6 +61,49 @@ static int GRAPH_RDLOCK empty_cache(BDRVBatchflushState *s)
     return ret;
 }
 
+static int save(BDRVBatchflushState *s, bool held)
+{
+    BatchflushBatteryFile *file = s->battery_file;
+    int ret = held ? batchflush_battery_file_save(file, &s->survivors,
+                                                  s->store)
+                   : batchflush_battery_file_clear(file);
+
+    trace_batchflush_battery_file(s->bs, batchflush_battery_file_held(file),
+                                  ret);
+    if (ret < 0) {
+        error_report("batchflush: node '%s': battery-file=%s cannot be "
+                     "written: %s", bdrv_get_node_name(s->bs),
+                     batchflush_battery_file_name(file), strerror(-ret));
+    }
+    return ret;
+}
+
+void batchflush_save_bh(void *opaque)
+{
+    BatchflushController *c = opaque;
+    BDRVBatchflushState *s;
+
+    QEMU_LOCK_GUARD(&c->lock);
+    QLIST_FOREACH(s, &c->nodes, next) {
+        /* With the power on, what they held is on its way. */
+        if (s->battery_file && c->power.off) {
+            save(s, c->power.held);
+        }
+    }
+}
+
+bool batchflush_save_at_close(BDRVBatchflushState *s)
+{
+    BatchflushController *c = s->controller;
+
+    QEMU_LOCK_GUARD(&c->lock);
+    if (!s->battery_file || !c->power.held || save(s, true) < 0) {
+        return false;
+    }
+    bf_store_drop_all(s->store);
+    return true;
+}
+
 int GRAPH_RDLOCK batchflush_apply_survivors(BDRVBatchflushState *s)
 {
     int ret = apply_patches(s);
@@ -72,6 +116,9 @@ int GRAPH_RDLOCK batchflush_apply_survivors(BDRVBatchflushState *s)
     }
     if (ret == 0) {
         bf_survivors_destroy(&s->survivors);
+        if (s->battery_file) {
+            save(s, false);
+        }
     }
     return ret;
 }
@@ -212,6 +259,7 @@ static void check_hold_up(BatchflushController *c)
         bf_power_hold_up_over(&c->power);
         tell_hold_up_over(c);
         batchflush_hold_up_end(c);
+        qemu_bh_schedule(c->save_bh);
     }
 }
 
@@ -226,6 +274,7 @@ static void hold_up_cb(void *opaque)
 void batchflush_hold_up_begin(BatchflushController *c)
 {
     if (c->power.held) {
+        qemu_bh_schedule(c->save_bh);
         c->hold_up = timer_new_ns(c->clock, hold_up_cb, c);
         check_hold_up(c);
     }
