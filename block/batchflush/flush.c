@@ -24,6 +24,7 @@ typedef struct FlushPart {
     BfFlight flight;            /* as this disk sees it */
     BfSweep *sweep;             /* what it drains, or NULL */
     uint64_t dirty_bytes;
+    uint64_t behind;            /* the last sweep before it */
     bool drains;                /* it moves dirty data to the child */
     uint64_t turn;              /* and when */
     bool clean;                 /* it found nothing to do */
@@ -100,7 +101,7 @@ static bool drains(const BDRVBatchflushState *s)
         return true;
     }
     return !bf_power_backed(&c->power, &s->params) &&
-           s->params.lie != BF_LIE_FLUSH;
+           s->params.lie != BF_LIE_FLUSH && s->params.lie != BF_LIE_DELAYED;
 }
 
 static bool is_clean(const FlushPart *part)
@@ -134,6 +135,7 @@ static void coroutine_fn part_begin(FlushPart *part, int64_t now)
     part->drains = drains(s);
     if (part->drains) {
         part->turn = batchflush_draw_turn(s);
+        part->behind = bf_store_last_sweep(s->store);
         part->sweep = bf_store_sweep(s->store, 0, UINT64_MAX);
     }
     part->clean = is_clean(part);
@@ -199,6 +201,26 @@ static void coroutine_fn GRAPH_RDLOCK job_move(FlushJob *job)
     }
 }
 
+/* What it has moved is durable now. */
+static void coroutine_fn part_settle(const FlushJob *job, FlushPart *part)
+{
+    if (part->sweep && part->ret == 0 &&
+        bf_power_alive(&job->controller->power, job->epoch)) {
+        bf_sweep_set_durable(part->sweep);
+        qemu_co_queue_restart_all(&part->s->sweep_ends);
+    }
+}
+
+/* So is what others had claimed before, when they are done. */
+static void coroutine_fn part_wait_behind(const FlushPart *part)
+{
+    BDRVBatchflushState *s = part->s;
+
+    while (part->drains && bf_store_sweeping(s->store, part->behind)) {
+        qemu_co_queue_wait(&s->sweep_ends, &s->controller->lock);
+    }
+}
+
 /*
  * A disk by itself is as late as it was; of several the one that waits
  * for others was durable when the model says.
@@ -238,6 +260,9 @@ static void part_account(FlushPart *part)
 
     if (outcome == BF_OUTCOME_DURABLE) {
         bf_average_add(&s->flush_time, took);
+    }
+    if (part->ret == 0 && s->params.lie == BF_LIE_DELAYED) {
+        batchflush_destage_later(s, s->params.lie_delay_ns);
     }
     s->flush_stats.joined += part->flight.members - 1;
     bf_flush_stats_add(&s->flush_stats, &part->flight, part->durable_at,
@@ -300,6 +325,12 @@ static void coroutine_fn GRAPH_RDLOCK job_run(FlushJob *job)
     cut_in_flush(job, done_at);
     job->late = batchflush_co_wait_until(c, done_at);
 
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        part_settle(job, &job->parts[i]);
+    }
+    for (unsigned i = 0; i < job->n_parts; i++) {
+        part_wait_behind(&job->parts[i]);
+    }
     for (unsigned i = 0; i < job->n_parts; i++) {
         part_end(job, &job->parts[i]);
     }

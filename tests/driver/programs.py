@@ -167,9 +167,11 @@ async def running(folder: Path, command: Sequence[str | Path]) -> AsyncIterator[
             await monitor.disconnect()
 
 
-def daemon_command(folder: Path, *arguments: str | Path) -> list[str | Path]:
+def daemon_command(
+    folder: Path, *arguments: str | Path, program: Path = paths.STORAGE_DAEMON
+) -> list[str | Path]:
     nbd = f"addr.type=unix,addr.path={folder / 'nbd'},max-connections=0"
-    return [paths.STORAGE_DAEMON, *arguments, "--nbd-server", nbd]
+    return [program, *arguments, "--nbd-server", nbd]
 
 
 def blockdevs(*nodes: Options) -> list[str]:
@@ -178,17 +180,24 @@ def blockdevs(*nodes: Options) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def daemon(
-    folder: Path, *nodes: Options, export: bool = True, iothread: bool = False
+    folder: Path,
+    *nodes: Options,
+    export: bool = True,
+    iothread: bool = False,
+    program: Path = paths.STORAGE_DAEMON,
 ) -> AsyncIterator[Program]:
     """A storage daemon with these nodes, the one called "disk" exported at folder/nbd."""
     command = daemon_command(
-        folder, *(["--object", "iothread,id=thread"] if iothread else []), *blockdevs(*nodes)
+        folder,
+        *(["--object", "iothread,id=thread"] if iothread else []),
+        *blockdevs(*nodes),
+        program=program,
     )
     if export:
         threads = ",iothread=thread" if iothread else ""
         command += ["--export", f"type=nbd,id=disk,node-name=disk,writable=on{threads}"]
-    async with running(folder, command) as program:
-        yield program
+    async with running(folder, command) as started:
+        yield started
 
 
 def disk(file: Options | str, **options: Any) -> Options:

@@ -369,6 +369,9 @@ void bf_cut(BfStore *store, BfHistory *history, unsigned unit, BfKeep *keep,
     *survivors = (BfSurvivors) {
         .patches = g_array_new(false, false, sizeof(BfPatch)),
     };
+    if (store) {
+        bf_store_settle_sweeps(store);
+    }
     foreach_block(&cut, settle_block);
     bf_history_clear(history);
     if (store) {
@@ -404,6 +407,9 @@ GArray *bf_cut_writes(BfStore *store, const BfHistory *history)
         .candidates = candidates,
     };
 
+    if (store) {
+        bf_store_settle_sweeps(store);
+    }
     foreach_block(&cut, note_writes);
     sort_unique(numbers);
     return numbers;

@@ -30,6 +30,9 @@ void bf_store_forget(BfStore *store, uint32_t number, uint8_t sectors);
 /* Make all open sweeps empty. */
 void bf_store_empty_sweeps(BfStore *store);
 
+/* What open sweeps have that is durable leaves the cache. */
+void bf_store_settle_sweeps(BfStore *store);
+
 static inline uint64_t bf_sectors_bytes(uint8_t sectors)
 {
     return __builtin_popcount(sectors) * BF_SECTOR_SIZE;

@@ -185,6 +185,19 @@ size_t bf_sweep_next(BfStore *store, BfSweep *sweep, void *buf, size_t max,
                      uint64_t *offset);
 
 /*
+ * The data of a sweep is durable from now on, though it is not ended
+ * yet: a cut does not take it any more.
+ */
+void bf_sweep_set_durable(BfSweep *sweep);
+
+/*
+ * The number of the last sweep that began, and whether one up to a
+ * number is under way whose data is not durable.
+ */
+uint64_t bf_store_last_sweep(const BfStore *store);
+bool bf_store_sweeping(const BfStore *store, uint64_t up_to);
+
+/*
  * Give up what a sweep has claimed: it is dirty and unclaimed as before,
  * at once, for others to claim.  The sweep stays open, and empty.
  */

@@ -27,6 +27,7 @@ struct BfSweep {
     uint64_t number;
     uint64_t last_write;    /* when it began */
     bool one_run;       /* claim no more than adjoins */
+    bool durable;       /* and not ended yet */
     uint64_t bytes;
     uint64_t end;       /* of the last sector claimed */
     Claim *claims;
@@ -400,6 +401,42 @@ static void settle(BfStore *store, BfSweep *sweep, bool durable)
 void bf_store_sweep_abort(BfStore *store, BfSweep *sweep)
 {
     settle(store, sweep, false);
+}
+
+void bf_sweep_set_durable(BfSweep *sweep)
+{
+    sweep->durable = true;
+}
+
+void bf_store_settle_sweeps(BfStore *store)
+{
+    for (GList *it = store->sweeps.head; it; it = it->next) {
+        BfSweep *sweep = it->data;
+
+        if (sweep->durable) {
+            settle(store, sweep, true);
+        }
+    }
+}
+
+uint64_t bf_store_last_sweep(const BfStore *store)
+{
+    return store->last_sweep;
+}
+
+bool bf_store_sweeping(const BfStore *store, uint64_t up_to)
+{
+    for (GList *it = store->sweeps.head; it; it = it->next) {
+        const BfSweep *sweep = it->data;
+
+        if (sweep->number > up_to) {
+            break;
+        }
+        if (!sweep->durable) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t bf_store_sweep_done(BfStore *store, BfSweep *sweep, bool durable)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Power cuts of a disk at work, again and again: what is left is what the contract permits.
+
+BF_SEED=N repeats the requests of a run, BF_CUTS=N makes it longer.
+"""
+
+from pathlib import Path
+
+import mutants
+import pytest
+from conftest import Image
+from cuts import CUTS, cut_often
+from load import CACHES, MARKS, SEED
+from mutants import Mutant
+from programs import Options
+
+LIMIT_SECONDS = 60 + CUTS
+TRIES = 400
+
+
+@pytest.fixture(params=[512, 4096])
+def unit(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.mark.limit(LIMIT_SECONDS)
+@pytest.mark.parametrize("iothread", [False, True], ids=["main", "iothread"])
+@pytest.mark.parametrize(
+    ("cache", "marks"),
+    [("none", {}), ("volatile", {}), ("volatile", MARKS), ("battery", MARKS)],
+    ids=["none", "volatile", "volatile-marks", "battery-marks"],
+)
+async def test_what_is_left(
+    cache: str, marks: Options, iothread: bool, unit: int, image: Image, tmp_path: Path
+) -> None:
+    print(f"BF_SEED={SEED}")
+    options = {**CACHES[cache], **marks, "atomic_write_size": unit}
+    seed = f"{SEED} {cache} {marks} {iothread} {unit}"
+    found = await cut_often(tmp_path, image, options, CUTS, seed, iothread=iothread)
+    assert not found.wrong
+    assert found.cuts == CUTS
+    assert found.kept_bytes > 0 and (cache == "none" or found.lost_bytes > 0)
+    if cache == "battery":
+        assert found.hold_ups_over > 0
+
+
+@pytest.mark.limit(LIMIT_SECONDS)
+@pytest.mark.parametrize("lie", ["flush", "fua", "delayed"])
+async def test_a_lie_is_found_out(lie: str, image: Image, tmp_path: Path) -> None:
+    """The oracle notices a disk that acknowledges what it has not done."""
+    print(f"BF_SEED={SEED}")
+    options = {**CACHES["volatile"], "cache_size": 1 << 20, "lie": lie}
+    found = await cut_often(tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True)
+    assert found.wrong
+
+
+@pytest.mark.limit(LIMIT_SECONDS)
+@pytest.mark.parametrize("mutant", mutants.ALL, ids=lambda mutant: mutant.name)
+async def test_a_mutant_is_found_out(mutant: Mutant, image: Image, tmp_path: Path) -> None:
+    """Nor does a mistake in the driver escape it."""
+    print(f"BF_SEED={SEED}")
+    options = {**CACHES["volatile"], **MARKS}
+    program = mutant.build(tmp_path)
+    found = await cut_often(
+        tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True, program=program
+    )
+    assert found.wrong
