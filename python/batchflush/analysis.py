@@ -26,8 +26,9 @@ _KEPT = ("-I", "-D", "-U", "-std=", "-m")
 def run_all(tree: Path) -> Iterator[tuple[str, str]]:
     """Each look at a file, and what is wrong with it (nothing: "")."""
     yield from _each("checkpatch", sources(), lambda file: checkpatch(tree, file))
-    commands = {file: one for file, one in _commands() if file in sources()}
-    yield from _each("thread safety", list(commands), lambda file: analyse(commands[file]))
+    known = commands()
+    files = [file for file in sources() if file in known]
+    yield from _each("thread safety", files, lambda file: analyse(known[file]))
 
 
 def _each(
@@ -82,6 +83,7 @@ def meaning(command: dict[str, str]) -> list[str]:
     return kept
 
 
-def _commands() -> Iterator[tuple[Path, dict[str, str]]]:
-    for one in json.loads((paths.QEMU_BUILD / "compile_commands.json").read_text()):
-        yield (Path(one["directory"]) / one["file"]).resolve(), one
+def commands() -> dict[Path, dict[str, str]]:
+    """How QEMU's build compiles each file."""
+    listed = json.loads((paths.QEMU_BUILD / "compile_commands.json").read_text())
+    return {(Path(one["directory"]) / one["file"]).resolve(): one for one in listed}

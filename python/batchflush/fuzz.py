@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from batchflush import analysis, paths, processes, progress, variants
+from batchflush import analysis, build, paths, processes, progress, variants
 from batchflush.errors import BatchflushError, UsageError
 
 NAME = "fuzz"
@@ -29,6 +29,8 @@ FLAGS = (
     "-g", "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fsanitize=fuzzer,address,undefined",
     "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
 )  # fmt: skip
+# Of the driver itself, by target: what is QEMU's in it the target stands in for.
+OF_QEMU = {"battery": "block/batchflush/battery-file.c"}
 # Not for every machine's environment, as only this needs it.
 ATHERIS = FOLDER / "python"
 DEFAULT_SECONDS = 60
@@ -100,27 +102,29 @@ def _compiled(target: str) -> Path:
     ).stdout.split()  # fmt: skip
     binary = FOLDER / f"fuzz-{target}"
     sources = [SOURCES / f"fuzz-{target}.c", *sorted(MODEL.glob("*.c")), *sorted(STORE.glob("*.c"))]
+    flags: list[str] = []
+    if target in OF_QEMU:
+        file = paths.ROOT / OF_QEMU[target]
+        sources.append(file)
+        flags = _flags_of_qemu(file)
     processes.run_logged(
         [
-            analysis.CLANG,
-            *FLAGS,
-            "-I",
-            MODEL,
-            "-I",
-            STORE,
-            "-I",
-            FOLDER,
-            "-o",
-            binary,
-            *sources,
-            *glib,
-            "-lm",
+            analysis.CLANG, *FLAGS, *flags, "-I", MODEL, "-I", STORE, "-I", FOLDER, "-o", binary,
+            *sources, *glib, "-lm",
         ],
         FOLDER / f"{target}-build.log",
         f"compiling the target {target}",
         hint="clang and its libFuzzer are Debian's packages clang-19 and libclang-rt-19-dev",
-    )
+        cwd=paths.QEMU_BUILD if target in OF_QEMU else None,
+    )  # fmt: skip
     return binary
+
+
+def _flags_of_qemu(file: Path) -> list[str]:
+    """What QEMU's build gives a file of the driver; the build has to be there."""
+    build.qemu()
+    command = analysis.commands()[file]
+    return [*analysis.meaning(command), "-I", str(file.parent)]
 
 
 def fuzz(target: str, seconds: int, seed: int | None) -> Run:
