@@ -3,6 +3,7 @@
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,16 @@ def test_a_mount_without_barriers_is_found_out(tmp_path: Path) -> None:
     assert info["virtual-size"] == Log(log).disk_size
     again = crash("show", log, "--state", smallest)
     assert again.returncode == 0 and "are lost" in again.stdout
+
+    # A kernel that mounts the same states finds as much.
+    other = Path(shutil.copy(log, tmp_path / "other.log"))
+    shutil.copy(log.with_suffix(".json"), tmp_path / "other.json")
+    seen = crash(
+        "explore", other, "--check", "guest", "--workers", "1", "--stop-after", "1",
+        "--states", "40", "--minutes", "5", "--minimise", "0", "--seed", "1",
+    )  # fmt: skip
+    assert seen.returncode == 1, seen.stdout + seen.stderr
+    assert any("synced" in f or "e2fsck" in f for f in report(other)["findings"])
 
     # Nothing that was tried is tried again.
     more = crash("explore", log, "--states", "10", "--minimise", "0")

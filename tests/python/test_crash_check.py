@@ -139,7 +139,9 @@ def test_a_command_checks_the_state(random_image: tuple[Image, bytes], tmp_path:
 def test_a_checker_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError, match="--check=fsck needs a log recorded on ext4"):
         checkers.find(["fsck"], "xfs")
-    with pytest.raises(UsageError, match="neither a command nor one of fsck, witness"):
+    with pytest.raises(UsageError, match="--check=guest needs a log that crash run has recorded"):
+        checkers.find(["guest"], None)
+    with pytest.raises(UsageError, match="neither a command nor one of guest, fsck, witness"):
         checkers.find(["no-such-program -x"], "ext4")
 
 

@@ -327,32 +327,38 @@ class Medium:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._file, self._copy = (os.memfd_create(f"batchflush {n}") for n in ("medium", "copy"))
-        os.truncate(self._file, size)
-        self.path = Path(f"/proc/{os.getpid()}/fd/{self._file}")
+        self.file, self._copy = (os.memfd_create(f"batchflush {n}") for n in ("medium", "copy"))
+        os.truncate(self.file, size)
+        self.path = Path(f"/proc/{os.getpid()}/fd/{self.file}")
 
     def __enter__(self) -> Medium:
         return self
 
     def __exit__(self, *error: object) -> None:
-        os.close(self._file)
+        os.close(self.file)
         os.close(self._copy)
+
+    def clear(self) -> None:
+        """Zeroes from here on."""
+        os.truncate(self.file, 0)
+        os.truncate(self.file, self.size)
 
     def remember(self) -> None:
         """Copy what is there, before a check changes it."""
         os.truncate(self._copy, 0)
         os.truncate(self._copy, self.size)
-        _copy_data(self._file, self._copy, self.size)
+        copy_data(self.file, self._copy, self.size)
 
     def save(self, path: Path) -> None:
         """Write the copy to a file; what is zero stays a hole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as stream:
             stream.truncate(self.size)
-            _copy_data(self._copy, stream.fileno(), self.size)
+            copy_data(self._copy, stream.fileno(), self.size)
 
 
-def _copy_data(source: int, target: int, size: int) -> None:
+def copy_data(source: int, target: int, size: int) -> None:
+    """From file to file, what is no hole."""
     start = 0
     while start < size:
         try:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a crash state is held against. A checker returns findings, a sentence each.
 
-fsck      the file system's own check, after it has replayed the journal
-witness   what was acknowledged to the witness before the power cut is there
+guest     a guest mounts the state, checks it and reads the witness's files: any file system
+fsck      ext4's own check, here on the host, after it has replayed the journal
+witness   what was acknowledged to the witness before the power cut is there: ext4, on the host
 COMMAND   anything: run with the path of the state as its last argument
 
-They run in that order on the same state, so the witness reads what fsck has replayed.
+They run in that order on the same state, so the witness reads what fsck has replayed; the
+guest changes only a copy.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from batchflush.crash import overlay, witness
+from batchflush.crash.guest_check import GuestCheck
 from batchflush.crash.history import Mark
 from batchflush.crash.image import Image
+from batchflush.crash.loads import FILE_SYSTEMS
 from batchflush.errors import UsageError
 
-FSCK, WITNESS = "fsck", "witness"
-BUILT_IN = (FSCK, WITNESS)
+GUEST, FSCK, WITNESS = "guest", "fsck", "witness"
+BUILT_IN = (GUEST, FSCK, WITNESS)
 
 Checker = Callable[[Image, str, Sequence[Mark]], list[str]]
 
@@ -52,12 +56,20 @@ def find(names: Sequence[str], file_system: str | None) -> list[Checker]:
     """The checkers of these names."""
     found: list[Checker] = []
     for name in sorted(names, key=lambda n: (*BUILT_IN, n).index(n)):
-        if name in BUILT_IN and file_system != "ext4":
+        if name == GUEST and file_system not in FILE_SYSTEMS:
             raise UsageError(
-                f"--check={name} needs a log recorded on ext4, this one is of {file_system}; "
+                f"--check={name} needs a log that crash run has recorded; "
                 "allowed is --check=COMMAND"
             )
-        if name == FSCK:
+        if name in (FSCK, WITNESS) and file_system != "ext4":
+            raise UsageError(
+                f"--check={name} needs a log recorded on ext4, this one is of {file_system}; "
+                "allowed are --check=guest and --check=COMMAND"
+            )
+        if name == GUEST:
+            assert file_system is not None
+            found.append(GuestCheck(file_system))
+        elif name == FSCK:
             found.append(e2fsck)
         elif name == WITNESS:
             found.append(witness_of_ext4)

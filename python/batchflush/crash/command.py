@@ -14,6 +14,7 @@ from batchflush.crash import (
     cut_command,
     explore,
     export,
+    guest_check,
     record,
     recreate,
     results,
@@ -118,8 +119,8 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--check", metavar="WHAT", action="append", default=[],
-        help="fsck, witness or a command that gets the path of the state; may be given again "
-        "(default: fsck, and witness if that ran)",
+        help="guest, fsck, witness or a command that gets the path of the state; may be given "
+        "again (default: on ext4 fsck, and witness if that ran; else guest)",
     )  # fmt: skip
     add(
         "--minutes", metavar="N", type=float, default=limits.minutes, help="time for the search (5)"
@@ -161,7 +162,10 @@ def _explore(args: argparse.Namespace) -> int:
     workload = record.recorded(args.log)
     if args.base and not args.base.is_file():
         raise UsageError(f"--base={args.base} is not a file")
-    return _search(args, args.log, _checks(args.check, workload), workload, args.base)
+    chosen = _checks(args.check, workload)
+    if checkers.GUEST in chosen:
+        build.qemu()
+    return _search(args, args.log, chosen, workload, args.base)
 
 
 def _checks(asked: list[str], workload: record.Workload | None) -> tuple[str, ...]:
@@ -172,6 +176,8 @@ def _checks(asked: list[str], workload: record.Workload | None) -> tuple[str, ..
             "of this log it is not known which file system it holds; say how to check it, "
             "with --check=COMMAND"
         )
+    elif workload.file_system != "ext4":
+        chosen = (checkers.GUEST,)
     else:
         chosen = (checkers.FSCK, *([] if workload.command else [checkers.WITNESS]))
     checkers.find(chosen, workload.file_system if workload else None)
@@ -209,6 +215,8 @@ def _search(
         workload.file_system if workload else None,
         str(base.resolve()) if base else None,
     )
+    if checkers.GUEST in chosen and workload:
+        guest_check.prepare(workload.file_system)
     seed = args.seed if args.seed is not None else _seed_of_last(setting, args.fresh)
     limits = explore.Limits(args.minutes, args.states, args.bound, args.minimise, args.stop_after)
     found = explore.explore(

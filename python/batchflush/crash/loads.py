@@ -7,6 +7,7 @@ A load is a shell script that does what the host tells it, again and again:
     load    write and sync until nothing works any more, then unmount
     check   mount, which replays the journal; unmount; have the file system's own tool
             look at it; mount again and tell what is there
+    rest    unmount
 
 Before each it says "ready", and before the writing begins "loaded"; so the host knows when
 to cut and when to restore the power. What was acknowledged it says in "mark" messages, all
@@ -107,6 +108,7 @@ while true; do
     case "$answer" in
     *make*) make ;;
     *check*) check ;;
+    *rest*) umount /mnt 2>/dev/null || true ;;
     *load*) load "$(echo "$answer" | sed 's/.*"beside": "//; s/".*//')" ;;
     *) exit 0 ;;
     esac || exit 1
