@@ -501,6 +501,21 @@ batchflush_snapshot_create(BlockDriverState *bs, QEMUSnapshotInfo *info)
     return ret < 0 ? ret : bdrv_snapshot_create(bs->file->bs, info);
 }
 
+/* For savevm, which believes that whoever has snapshots can do this. */
+static int coroutine_fn GRAPH_RDLOCK
+batchflush_co_save_vmstate(BlockDriverState *bs, QEMUIOVector *qiov,
+                           int64_t pos)
+{
+    BlockDriverState *child = bs->file->bs;
+    int ret = bdrv_co_writev_vmstate(child, qiov, pos);
+
+    if (ret == -ENOTSUP) {
+        error_report("batchflush: node '%s': its file takes no snapshots; "
+                     "one of format qcow2 does", bdrv_get_node_name(bs));
+    }
+    return ret;
+}
+
 static BlockDriver bdrv_batchflush = {
     .format_name                = "batchflush",
     .instance_size              = sizeof(BDRVBatchflushState),
@@ -516,6 +531,7 @@ static BlockDriver bdrv_batchflush = {
     .bdrv_refresh_limits        = batchflush_refresh_limits,
     .bdrv_inactivate            = batchflush_inactivate,
     .bdrv_snapshot_create       = batchflush_snapshot_create,
+    .bdrv_co_save_vmstate       = batchflush_co_save_vmstate,
     .bdrv_get_specific_stats    = batchflush_get_specific_stats,
 
     .bdrv_drain_begin           = batchflush_drain_begin,
