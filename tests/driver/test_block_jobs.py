@@ -222,7 +222,7 @@ async def test_commit_of_the_middle(bench: Bench) -> None:
     """The overlay in the middle is our disk's, and the one above it is in use."""
     medium, path = bench.medium()
     middle, _ = bench.qcow2("middle")
-    top, above = bench.qcow2("top")
+    top, _ = bench.qcow2("top")
     async with bench.running(medium, bench.node(), middle, top) as program:
         for node, overlay in (("disk", "middle"), ("middle", "top")):
             await program.execute("blockdev-snapshot", node=node, overlay=overlay)

@@ -40,7 +40,12 @@ CACHES = ["none", "volatile", "battery"]
 
 @contextlib.asynccontextmanager
 async def machine(
-    folder: Path, node: Options, clock: str = "tcg", paused: bool = False
+    folder: Path,
+    node: Options,
+    *more: str | Path,
+    clock: str = "tcg",
+    paused: bool = False,
+    serve: bool = True,
 ) -> AsyncIterator[Program]:
     """A machine with the disk behind virtio-blk, and at folder/nbd for us."""
     firmware = folder / "firmware"
@@ -48,14 +53,19 @@ async def machine(
     command = [
         paths.QEMU_SYSTEM, "-machine", "pc", "-bios", firmware, "-nodefaults", "-display", "none",
         *CLOCKS[clock], *(["-S"] if paused else []), *blockdevs(node),
-        "-device", "virtio-blk-pci,drive=disk,share-rw=on",
+        "-device", "virtio-blk-pci,id=front,drive=disk,share-rw=on", *more,
     ]  # fmt: skip
     async with running(folder, command) as program:
-        address = {"type": "unix", "data": {"path": str(folder / "nbd")}}
-        await program.execute("nbd-server-start", addr=address, max_connections=0)
-        export = {"type": "nbd", "id": "disk", "node-name": "disk", "writable": True}
-        await program.execute("block-export-add", **export)
+        if serve:
+            await export(program, folder)
         yield program
+
+
+async def export(program: Program, folder: Path, node: str = "disk") -> None:
+    address = {"type": "unix", "data": {"path": str(folder / "nbd")}}
+    await program.execute("nbd-server-start", addr=address, max_connections=0)
+    disk = {"type": "nbd", "id": "disk", "name": "disk", "writable": True}
+    await program.execute("block-export-add", node_name=node, **disk)
 
 
 def slow_disk(path: Path, cache: str, **options: object) -> Options:
@@ -71,7 +81,10 @@ async def test_start_and_end(
     """The geometry guess, stop, cont and every way to end."""
     node = slow_disk(image(), cache)
     for end in ("quit", signal.SIGTERM):
-        async with asyncio.timeout(20), machine(tmp_path, node, clock, paused) as program:
+        async with (
+            asyncio.timeout(20),
+            machine(tmp_path, node, clock=clock, paused=paused) as program,
+        ):
             assert (await program.execute("query-status"))["running"] is not paused
             for command in ("stop", "cont", "stop", "cont"):
                 await promptly(program.execute(command))
@@ -103,7 +116,7 @@ async def test_stop_ends_what_is_in_flight(
     path = image()
     node = slow_disk(path, cache, write_latency_ns=0)
     async with (
-        machine(tmp_path, node, clock) as program,
+        machine(tmp_path, node, clock=clock) as program,
         connected(tmp_path / "nbd") as connection,
     ):
         await connection.write(0, b"x" * 512)
