@@ -15,7 +15,6 @@ from conftest import Image
 from load import CACHES, SEED, SIZE, Load, times
 from oracle import Oracle
 from programs import Options, Program, disk, file, promptly, run
-from qemu.qmp import ExecuteError
 from test_block_jobs import REPEAT
 from test_machine import export, machine
 
@@ -261,3 +260,35 @@ async def test_a_disk_is_pulled_out(load: Load, cache: str, image: Image, tmp_pa
     # To end, QEMU has flushed it.
     load.oracle.flushed(load.oracle.flush())
     assert load.oracle.lost(path.read_bytes()) == []
+
+
+async def test_resize(load: Load, cache: str, image: Image, tmp_path: Path) -> None:
+    """The disk grows and shrinks while writes to the part that stays are under way.
+
+    They come through the device, for QEMU's servers do not let anybody resize what they serve.
+    """
+    child, path = medium(image)
+    slow = {f"{kind}_latency_ns": 5_000_000 for kind in ("write", "destage", "flush")}
+    options = {**times(load.random), **CACHES[cache], **slow}
+    node = disk(child, discard="unmap", **options)
+    blocks: dict[int, int] = {}
+    async with machine(tmp_path, node, serve=False) as program:
+
+        async def io(command: str) -> None:
+            device = "/machine/peripheral/front/virtio-backend"
+            assert await human(program, f'qemu-io -d {device} "{command}"') == ""
+
+        for size in [load.random.randrange(64, 512) * 512 + SIZE // 2 for _ in range(8)]:
+            chosen = load.random.sample(range(SIZE // 2 // BLOCK), 12)
+            for block in chosen:
+                blocks[block] = load.random.randrange(1, 256)
+                await io(f"aio_write -q -P {blocks[block]} {block * BLOCK} {BLOCK}")
+            await program.execute("block_resize", node_name="disk", size=size)
+            await io(f"read -q -P {blocks[chosen[0]]} {chosen[0] * BLOCK} {BLOCK}")
+            await io("aio_flush")
+        await end(program)
+    data = path.read_bytes()
+    assert len(data) == size
+    for block in range(SIZE // 2 // BLOCK):
+        expected = bytes([blocks.get(block, 0)]) * BLOCK
+        assert data[block * BLOCK : (block + 1) * BLOCK] == expected, block
