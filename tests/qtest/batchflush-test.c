@@ -1149,6 +1149,597 @@ static void test_costs(void)
                 "fua-latency-ns=3000", 1000, 2000, 3000);
 }
 
+/*
+ * Power cuts: the commands, what they say, and what is left.  A cut is
+ * ordered in the words of QMP; the guest runs on unless it says more.
+ */
+
+static void order_cut(Disk *disk, const char *arguments)
+{
+    g_autofree char *command = g_strdup_printf(
+        "{'execute': 'batchflush-power-cut', 'arguments': {%s}}", arguments);
+
+    qtest_qmp_assert_success(disk->qts, "%p",
+                             qobject_from_json(command, &error_abort));
+}
+
+static QDict *cut_event(Disk *disk)
+{
+    g_autoptr(QDict) event = qtest_qmp_eventwait_ref(disk->qts,
+                                                     "BATCHFLUSH_POWER_CUT");
+
+    return qobject_ref(qdict_get_qdict(event, "data"));
+}
+
+static int nodes_in(const QDict *data)
+{
+    return qlist_size(qdict_get_qlist(data, "nodes"));
+}
+
+static const QDict *first_in(const QDict *data)
+{
+    const QListEntry *first = qlist_first(qdict_get_qlist(data, "nodes"));
+
+    return qobject_to(QDict, qlist_entry_obj(first));
+}
+
+/* What query-batchflush says of the disk. */
+static QDict *node_info(Disk *disk)
+{
+    g_autoptr(QDict) answer = qtest_qmp(disk->qts,
+                                        "{'execute': 'query-batchflush'}");
+    QListEntry *entry;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(answer, "return"), entry) {
+        QDict *node = qobject_to(QDict, qlist_entry_obj(entry));
+
+        if (g_str_equal(qdict_get_str(node, "node-name"), "disk")) {
+            return qobject_ref(node);
+        }
+    }
+    g_assert_not_reached();
+}
+
+/* It fails at @ns from now, and not a nanosecond earlier. */
+static void assert_cut_at(Disk *disk, Request req, int64_t ns)
+{
+    g_assert_cmphex(status(disk, req), ==, PENDING);
+    step(disk, ns - 1);
+    g_assert_cmphex(status(disk, req), ==, PENDING);
+    step(disk, 1);
+    g_assert_cmphex(wait_status(disk, req), ==, VIRTIO_BLK_S_IOERR);
+}
+
+static void assert_pending(Disk *disk, const char *when, int count)
+{
+    g_autoptr(QDict) info = node_info(disk);
+    const QDict *pending = qdict_get_qdict(info, "pending-cut");
+
+    g_assert_true(qdict_get_bool(info, "powered"));
+    g_assert_cmpstr(qdict_get_str(pending, "when"), ==, when);
+    g_assert_cmpint(qdict_get_int(pending, "count"), ==, count);
+}
+
+static void assert_event(Disk *disk, const char *policy, int64_t seed,
+                         int writes, int flushes)
+{
+    g_autoptr(QDict) data = cut_event(disk);
+    const QDict *node = first_in(data);
+
+    g_assert_cmpstr(qdict_get_str(data, "guest"), ==, "run");
+    g_assert_cmpstr(qdict_get_str(data, "policy"), ==, policy);
+    g_assert_cmpint(qdict_get_int(data, "seed"), ==, seed);
+    g_assert_cmpint(qdict_get_int(node, "writes"), ==, writes);
+    g_assert_cmpint(qdict_get_int(node, "flushes"), ==, flushes);
+    g_assert_cmpint(qdict_get_int(node, "position"), ==, writes + flushes);
+}
+
+static void test_cut_moments(void)
+{
+    Disk disk = {};
+    Request req;
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    order_cut(&disk, "'guest': 'run', 'when': 'write', 'count': 2, "
+              "'policy': 'subset', 'seed': 7");
+    assert_pending(&disk, "write", 2);
+    write_block(&disk, 0, 0x11);
+    assert_pending(&disk, "write", 1);
+    req = submit_write(&disk, BLOCK, 0x22);
+    g_assert_cmphex(wait_status(&disk, req), ==, VIRTIO_BLK_S_IOERR);
+    assert_event(&disk, "subset", 7, 2, 0);
+    restore(&disk);
+
+    order_cut(&disk, "'guest': 'run', 'when': 'flush', 'count': 2, "
+              "'policy': 'torn', 'seed': 8");
+    write_block(&disk, 2 * BLOCK, 0x33);
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS + FLUSH_NS);
+    req = submit_flush(&disk);
+    g_assert_cmphex(wait_status(&disk, req), ==, VIRTIO_BLK_S_IOERR);
+    assert_event(&disk, "torn", 8, 3, 2);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 2 * BLOCK, 0x33));
+
+    /* Half way, where it does not say. */
+    order_cut(&disk, "'guest': 'run', 'when': 'in-flush', 'seed': 9, "
+              "'policy': 'drop-all'");
+    write_block(&disk, 3 * BLOCK, 0x44);
+    assert_cut_at(&disk, submit_flush(&disk), (DESTAGE_NS + FLUSH_NS) / 2);
+    assert_event(&disk, "drop-all", 9, 4, 3);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 3 * BLOCK, 0));
+
+    order_cut(&disk, "'guest': 'run', 'when': 'in-flush', 'ns': 1234");
+    write_block(&disk, 3 * BLOCK, 0x44);
+    assert_cut_at(&disk, submit_flush(&disk), 1234);
+    qobject_unref(cut_event(&disk));
+    restore(&disk);
+
+    order_cut(&disk, "'guest': 'run', 'when': 'time', 'ns': 5000");
+    assert_cut_at(&disk, submit_write(&disk, 0, 0x55), 5000);
+    qobject_unref(cut_event(&disk));
+    restore(&disk);
+
+    /* One that waits in vain is withdrawn. */
+    order_cut(&disk, "'guest': 'run', 'when': 'time', 'ns': 5000");
+    restore(&disk);
+    write_block(&disk, 0, 0x66);
+    g_assert_cmpint(statistic(&disk, "power-cuts"), ==, 5);
+    disk_end(&disk);
+}
+
+/* Which of blocks 0 and 1, written in this order, are there: bits. */
+static unsigned survivors_of_two(Disk *disk, const char *policy, int seed)
+{
+    g_autofree char *arguments = g_strdup_printf(
+        "'guest': 'run', 'policy': '%s', 'seed': %d", policy, seed);
+    unsigned there;
+
+    write_block(disk, 0, 0);
+    write_block(disk, BLOCK, 0);
+    assert_takes(disk, submit_flush(disk), DESTAGE_NS + FLUSH_NS);
+    write_block(disk, 0, 0x11);
+    write_block(disk, BLOCK, 0x22);
+    order_cut(disk, arguments);
+    qobject_unref(cut_event(disk));
+    restore(disk);
+    there = disk_holds(disk, 0, 0x11) | disk_holds(disk, BLOCK, 0x22) << 1;
+    if (!g_str_equal(policy, "torn")) {
+        g_assert_true((there & 1) || disk_holds(disk, 0, 0));
+        g_assert_true((there & 2) || disk_holds(disk, BLOCK, 0));
+    }
+    return there;
+}
+
+/* The queue of libqos's driver is used up after some requests. */
+static unsigned outcomes_of_two(const char *policy)
+{
+    unsigned outcomes = 0;
+
+    for (int seed = 0; seed < 24; seed += 6) {
+        Disk disk = {};
+
+        disk_start(&disk, TIMES ",write-cache=volatile");
+        for (int i = 0; i < 6; i++) {
+            outcomes |= 1u << survivors_of_two(&disk, policy, seed + i);
+        }
+        disk_end(&disk);
+    }
+    return outcomes;
+}
+
+static void test_cut_policies(void)
+{
+    g_assert_cmphex(outcomes_of_two("drop-all"), ==, 1 << 0);
+    g_assert_cmphex(outcomes_of_two("prefix"), ==, 1 << 0 | 1 << 1 | 1 << 3);
+    g_assert_cmphex(outcomes_of_two("subset"), ==,
+                    1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
+    /* Hardly ever is a block of eight sectors whole. */
+    g_assert_cmphex(outcomes_of_two("torn") & 1 << 0, ==, 1 << 0);
+}
+
+static char *hash_of_a_cut(const char *arguments)
+{
+    g_autoptr(QDict) data = NULL;
+    Disk disk = {};
+    char *hash;
+
+    disk_start(&disk, TIMES ",write-cache=volatile,seed=5,"
+               "power-cut-policy=torn");
+    for (int i = 0; i < 4; i++) {
+        write_block(&disk, i * BLOCK, 0x11 * (i + 1));
+    }
+    order_cut(&disk, arguments);
+    data = cut_event(&disk);
+    g_assert_cmpstr(qdict_get_str(data, "policy"), ==, "torn");
+    g_assert_cmpint(qdict_get_int(first_in(data), "kept-bytes") +
+                    qdict_get_int(first_in(data), "lost-bytes"), ==,
+                    4 * BLOCK);
+    hash = g_strdup(qdict_get_str(first_in(data), "hash"));
+    disk_end(&disk);
+    return hash;
+}
+
+/* The same requests and the same seed have the same survivors. */
+static void test_cut_repeats(void)
+{
+    const char *const orders[] = {
+        "'guest': 'run'", "'guest': 'run', 'seed': 1",
+    };
+    g_autofree char *hashes[G_N_ELEMENTS(orders)];
+
+    for (size_t i = 0; i < G_N_ELEMENTS(orders); i++) {
+        g_autofree char *again = hash_of_a_cut(orders[i]);
+
+        hashes[i] = hash_of_a_cut(orders[i]);
+        g_assert_cmpstr(hashes[i], ==, again);
+    }
+    g_assert_cmpstr(hashes[0], !=, hashes[1]);
+    g_free(g_steal_pointer(&hashes[1]));
+}
+
+/* Without a name it is all disks of the machine, at one instant. */
+static void test_cut_everything(void)
+{
+    g_autoptr(QDict) data = NULL;
+    Disk disk = {};
+    Request write;
+
+    start(&disk,
+          "-blockdev driver=batchflush-memory,node-name=m0,size=16M "
+          "-blockdev driver=batchflush-memory,node-name=m1,size=16M "
+          "-blockdev driver=batchflush,node-name=disk,file=m0," TIMES
+          ",write-cache=volatile "
+          "-blockdev driver=batchflush,node-name=other,file=m1," TIMES
+          ",write-cache=volatile");
+    order_cut(&disk, "'guest': 'run', 'when': 'write'");
+    write = submit(&disk, &disk.other, VIRTIO_BLK_T_OUT, 0, BLOCK, 0x77);
+    g_assert_cmphex(wait_status(&disk, write), ==, VIRTIO_BLK_S_IOERR);
+    g_assert_cmphex(wait_status(&disk, submit_write(&disk, 0, 0x11)), ==,
+                    VIRTIO_BLK_S_IOERR);
+    data = cut_event(&disk);
+    g_assert_cmpint(nodes_in(data), ==, 2);
+    qmp_ok(&disk, "batchflush-power-restore");
+    write_block(&disk, 0, 0x11);
+    disk_end(&disk);
+}
+
+static void test_cut_and_the_guest(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    write_block(&disk, 0, 0x11);
+    order_cut(&disk, "'guest': 'pause'");
+    qtest_qmp_eventwait(disk.qts, "STOP");
+    qmp_ok(&disk, "cont");
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0));
+
+    /* A reset restores the power for the boot. */
+    order_cut(&disk, "'node-name': 'disk'");
+    qtest_qmp_eventwait(disk.qts, "RESET");
+    qtest_qmp_eventwait(disk.qts, "BATCHFLUSH_POWER_RESTORE");
+    g_assert_cmpint(statistic(&disk, "power-cuts"), ==, 2);
+    {
+        g_autoptr(QDict) info = node_info(&disk);
+
+        g_assert_true(qdict_get_bool(info, "powered"));
+    }
+    qtest_quit(disk.qts);
+}
+
+/* QEMU's own flushes bring nothing to the medium while it is cut. */
+static void test_cut_latches(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=battery");
+    write_block(&disk, 0, 0x11);
+    cut(&disk);
+    for (int i = 0; i < 2; i++) {
+        qmp_ok(&disk, "stop");
+        qmp_ok(&disk, "cont");
+    }
+    g_assert_true(medium_holds(&disk, 0, 0));
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+    disk_end(&disk);
+}
+
+/* What others have claimed is not durable when a flush finds nothing. */
+static void test_flush_waits_for_destage(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, "write-latency-ns=10000,destage-latency-ns=3000000,"
+               "flush-latency-ns=100000,coalesce=off,write-cache=volatile,"
+               "cache-size=64k,destage-high-percent=10");
+    for (int i = 0; i < 2; i++) {
+        submit_write(&disk, i * BLOCK, 0x11);
+    }
+    step(&disk, WRITE_NS);
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS - WRITE_NS);
+    cut(&disk);
+    restore(&disk);
+    for (int i = 0; i < 2; i++) {
+        g_assert_true(disk_holds(&disk, i * BLOCK, 0x11));
+    }
+    disk_end(&disk);
+}
+
+static void order_battery(Disk *disk, const char *arguments,
+                          const char *state, int64_t hold_up_ns)
+{
+    g_autofree char *command = g_strdup_printf(
+        "{'execute': 'batchflush-battery', 'arguments': {%s}}", arguments);
+    g_autoptr(QDict) event = NULL;
+    g_autoptr(QDict) info = NULL;
+    const QDict *data;
+
+    qtest_qmp_assert_success(disk->qts, "%p",
+                             qobject_from_json(command, &error_abort));
+    event = qtest_qmp_eventwait_ref(disk->qts, "BATCHFLUSH_BATTERY");
+    data = qdict_get_qdict(event, "data");
+    g_assert_cmpstr(qdict_get_str(data, "state"), ==, state);
+    g_assert_cmpint(qdict_get_int(data, "hold-up-ns"), ==, hold_up_ns);
+    info = node_info(disk);
+    g_assert_cmpstr(qdict_get_str(info, "battery"), ==, state);
+    g_assert_cmpint(qdict_get_int(info, "hold-up-ns"), ==, hold_up_ns);
+}
+
+static int64_t hold_up_left(Disk *disk)
+{
+    g_autoptr(QDict) info = node_info(disk);
+
+    return qdict_get_int(info, "hold-up-left-ns");
+}
+
+static int64_t dirty_bytes(Disk *disk)
+{
+    g_autoptr(QDict) info = node_info(disk);
+
+    return qdict_get_int(info, "dirty-bytes");
+}
+
+static void assert_hold_up_over(Disk *disk, int64_t lost)
+{
+    g_autoptr(QDict) event = qtest_qmp_eventwait_ref(
+        disk->qts, "BATCHFLUSH_HOLD_UP_OVER");
+    const QDict *data = qdict_get_qdict(event, "data");
+
+    g_assert_cmpint(qdict_get_int(first_in(data), "lost-bytes"), ==, lost);
+}
+
+static void test_hold_up(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=battery,battery-hold-up-ns=1000");
+    write_block(&disk, 0, 0x11);
+    cut(&disk);
+    g_assert_cmpint(hold_up_left(&disk), ==, 1000);
+    step(&disk, 999);
+    g_assert_cmpint(hold_up_left(&disk), ==, 1);
+    g_assert_cmpint(dirty_bytes(&disk), ==, BLOCK);
+    /* In time: nothing is lost. */
+    restore(&disk);
+    step(&disk, 1000);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+
+    cut(&disk);
+    step(&disk, 1000);
+    assert_hold_up_over(&disk, BLOCK);
+    g_assert_cmpint(dirty_bytes(&disk), ==, 0);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0));
+
+    /* A longer hold-up, while it lasts. */
+    write_block(&disk, 0, 0x22);
+    cut(&disk);
+    step(&disk, 500);
+    order_battery(&disk, "'hold-up-ns': 2000", "charged", 2000);
+    g_assert_cmpint(hold_up_left(&disk), ==, 1500);
+    step(&disk, 1499);
+    g_assert_cmpint(dirty_bytes(&disk), ==, BLOCK);
+    order_battery(&disk, "'node-name': 'disk', 'state': 'failed'", "failed",
+                  2000);
+    assert_hold_up_over(&disk, BLOCK);
+    restore(&disk);
+    disk_end(&disk);
+}
+
+/* Without its battery the cache is as good as none. */
+static void check_no_battery(const char *state)
+{
+    g_autofree char *arguments = g_strdup_printf("'state': '%s'", state);
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=battery");
+    write_block(&disk, 0, 0x11);
+    order_battery(&disk, arguments, state, 0);
+
+    /* A write is done when it is on the medium; what was dirty stays. */
+    assert_takes(&disk, submit_write(&disk, BLOCK, 0x22),
+                 WRITE_NS + DESTAGE_NS);
+    g_assert_true(medium_holds(&disk, BLOCK, 0x22));
+    g_assert_cmpint(dirty_bytes(&disk), ==, BLOCK);
+
+    /* The first flush destages all of it. */
+    assert_takes(&disk, submit_flush(&disk), DESTAGE_NS + FLUSH_NS);
+    g_assert_true(medium_holds(&disk, 0, 0x11));
+    cut(&disk);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+    g_assert_true(disk_holds(&disk, BLOCK, 0x22));
+
+    order_battery(&disk, "'state': 'charged'", "charged", 0);
+    write_block(&disk, 0, 0x33);
+    /* Before that flush, acknowledged data may go. */
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    order_battery(&disk, arguments, state, 0);
+    cut(&disk);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0x11));
+    disk_end(&disk);
+}
+
+static void test_battery_learning(void)
+{
+    check_no_battery("learning");
+}
+
+static void test_battery_failed(void)
+{
+    check_no_battery("failed");
+}
+
+static void test_lie_flush(void)
+{
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile,lie=flush");
+    write_block(&disk, 0, 0x11);
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    cut(&disk);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0));
+
+    /* At the machine's stop no device lies. */
+    write_block(&disk, 0, 0x22);
+    qmp_ok(&disk, "stop");
+    qmp_ok(&disk, "cont");
+    g_assert_true(medium_holds(&disk, 0, 0x22));
+    disk_end(&disk);
+}
+
+static void test_lie_delayed(void)
+{
+    const int64_t delay = 50000000;
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile,lie=delayed,"
+               "lie-delay-ns=50000000");
+    write_block(&disk, 0, 0x11);
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    step(&disk, delay - 1);
+    g_assert_true(medium_holds(&disk, 0, 0));
+    cut(&disk);
+    restore(&disk);
+    step(&disk, 2 * delay);
+    g_assert_true(disk_holds(&disk, 0, 0));
+
+    write_block(&disk, 0, 0x22);
+    assert_takes(&disk, submit_flush(&disk), FLUSH_NS);
+    step(&disk, delay + DESTAGE_NS);
+    cut(&disk);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, 0x22));
+    disk_end(&disk);
+}
+
+static void check_fua_lies(const char *lie, bool survives)
+{
+    Disk disk = {};
+
+    /* The device has no write cache of its own: each write has FUA. */
+    start(&disk, "-global virtio-blk-device.write-cache=off "
+          "-blockdev driver=batchflush-memory,node-name=medium,size=16M "
+          "-blockdev driver=batchflush,node-name=disk,file=medium,"
+          TIMES ",write-cache=volatile,lie=%s "
+          "-blockdev driver=raw,node-name=other,file=medium,read-only=on",
+          lie);
+    assert_takes(&disk, submit_write(&disk, 0, 0x11),
+                 survives ? WRITE_NS + DESTAGE_NS : WRITE_NS);
+    cut(&disk);
+    restore(&disk);
+    g_assert_true(disk_holds(&disk, 0, survives ? 0x11 : 0));
+    disk_end(&disk);
+}
+
+static void test_lie_fua(void)
+{
+    check_fua_lies("none", true);
+    check_fua_lies("flush", true);
+    check_fua_lies("fua", false);
+    check_fua_lies("delayed", false);
+}
+
+static void test_power_refusals(void)
+{
+    static const char *const refusals[][3] = {
+        { "power-cut", "'node-name': 'dsk'", "node-name=dsk is not known" },
+        { "power-cut", "'node-name': 'medium'",
+          "node-name=medium is a batchflush-memory node; allowed is a "
+          "batchflush node" },
+        { "power-cut", "'controller': 'array'", "controller=array is not" },
+        { "power-cut", "'node-name': 'disk', 'controller': 'array'",
+          "node-name=disk and controller=array are both given" },
+        { "power-cut", "'when': 'flush', 'count': 0",
+          "count=0 is not allowed with when=flush; allowed is 1 or more" },
+        { "power-cut", "'count': 2",
+          "count=2 is not allowed with when=now; allowed is none" },
+        { "power-cut", "'when': 'time'", "when=time needs ns" },
+        { "power-cut", "'when': 'time', 'ns': -1",
+          "ns=-1 is out of range; allowed are 0 to" },
+        { "power-cut", "'seed': -1",
+          "seed=-1 is out of range; allowed are 0 to" },
+        { "power-cut", "'policy': 'drop'", "drop" },
+        { "power-cut", "'when': 'soon'", "soon" },
+        { "power-cut", "'guest': 'kill'", "kill" },
+        { "power-cut", "'node-name': 'safe'",
+          "power-cuts=off of node 'safe' refuses power cuts" },
+        { "power-cut", "'node-name': 'unsafe'",
+          "cache=unsafe of node 'unsafe' loses FUA" },
+        { "power-cut", "'node-name': 'behind'",
+          "node 'behind' is behind nvme, which loses FUA" },
+        { "power-restore", "'node-name': 'disk'",
+          "the power of node 'disk' is on" },
+        { "battery", "'node-name': 'disk', 'state': 'failed'",
+          "node 'disk' has no battery; allowed is a node with "
+          "write-cache=battery" },
+        { "battery", "'node-name': 'backed', 'hold-up-ns': -1",
+          "battery-hold-up-ns=-1" },
+        { "battery", "'node-name': 'backed', 'state': 'flat'", "flat" },
+    };
+    QTestState *qts = qtest_init(
+        "-machine pc -nodefaults "
+        "-blockdev driver=batchflush-memory,node-name=medium,size=16M "
+        "-blockdev driver=batchflush,node-name=disk,file=medium,"
+        "write-cache=volatile "
+        "-blockdev driver=batchflush,node-name=safe,power-cuts=off,"
+        "file.driver=batchflush-memory,file.size=1M "
+        "-blockdev driver=batchflush,node-name=unsafe,cache.no-flush=on,"
+        "file.driver=batchflush-memory,file.size=1M "
+        "-blockdev driver=batchflush,node-name=backed,write-cache=battery,"
+        "file.driver=batchflush-memory,file.size=1M "
+        "-blockdev driver=batchflush,node-name=behind,write-cache=volatile,"
+        "file.driver=batchflush-memory,file.size=1M "
+        "-device nvme,drive=behind,serial=behind");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(refusals); i++) {
+        g_autofree char *command = g_strdup_printf(
+            "{'execute': 'batchflush-%s', 'arguments': {%s}}",
+            refusals[i][0], refusals[i][1]);
+
+        assert_refused(qts, command, refusals[i][2]);
+    }
+    qtest_qmp_assert_success(qts, "{'execute': 'batchflush-power-cut', "
+                             "'arguments': {'node-name': 'disk', "
+                             "'guest': 'run'}}");
+    assert_refused(qts, "{'execute': 'batchflush-power-cut', 'arguments': "
+                   "{'node-name': 'disk'}}",
+                   "the power of node 'disk' is already cut");
+    qtest_qmp_assert_success(qts, "{'execute': 'batchflush-power-restore'}");
+    qtest_qmp_assert_success(qts, "{'execute': 'batchflush-power-cut', "
+                             "'arguments': {'node-name': 'disk', "
+                             "'when': 'flush', 'guest': 'run'}}");
+    assert_refused(qts, "{'execute': 'batchflush-power-cut', 'arguments': "
+                   "{'node-name': 'disk'}}",
+                   "a power cut of node 'disk' is waiting for its moment");
+    qtest_quit(qts);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -1192,5 +1783,20 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/model/idle-window", test_idle_window);
     qtest_add_func("batchflush/model/spread", test_spread);
     qtest_add_func("batchflush/model/costs", test_costs);
+    qtest_add_func("batchflush/power-cut/moments", test_cut_moments);
+    qtest_add_func("batchflush/power-cut/policies", test_cut_policies);
+    qtest_add_func("batchflush/power-cut/repeats", test_cut_repeats);
+    qtest_add_func("batchflush/power-cut/everything", test_cut_everything);
+    qtest_add_func("batchflush/power-cut/guest", test_cut_and_the_guest);
+    qtest_add_func("batchflush/power-cut/latches", test_cut_latches);
+    qtest_add_func("batchflush/power-cut/flush-waits-for-destage",
+                   test_flush_waits_for_destage);
+    qtest_add_func("batchflush/power/hold-up", test_hold_up);
+    qtest_add_func("batchflush/power/battery-learning", test_battery_learning);
+    qtest_add_func("batchflush/power/battery-failed", test_battery_failed);
+    qtest_add_func("batchflush/power/lie-flush", test_lie_flush);
+    qtest_add_func("batchflush/power/lie-delayed", test_lie_delayed);
+    qtest_add_func("batchflush/power/lie-fua", test_lie_fua);
+    qtest_add_func("batchflush/power/refusals", test_power_refusals);
     return g_test_run();
 }
