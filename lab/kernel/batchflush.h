@@ -32,6 +32,8 @@ enum batchflush_commit_wait {
 };
 
 extern int batchflush_commit_wait;
+/* How long a jiffy is to the two rules of 2009; 0: as long as this kernel's. */
+extern unsigned int batchflush_jiffy_us;
 /* ext4's fsync starts its data and goes through one sync handle, as ext3's did. */
 extern bool batchflush_fsync_handle;
 /* jbd2 reclaims space when less than this share of the log is free; 0: never. */

@@ -12,6 +12,13 @@
 #include <linux/jiffies.h>
 #include <linux/sched.h>
 
+static u64 jiffy_ns(void)
+{
+	if (batchflush_jiffy_us)
+		return batchflush_jiffy_us * NSEC_PER_USEC;
+	return TICK_NSEC;
+}
+
 static void sleep_until(ktime_t end)
 {
 	set_current_state(TASK_UNINTERRUPTIBLE);
@@ -28,22 +35,21 @@ static void wait_jiffies(transaction_t *transaction)
 
 	do {
 		u64 now = ktime_get_ns();
-		u64 into_jiffy = now % TICK_NSEC;
+		u64 into_jiffy = now % jiffy_ns();
 
 		before = atomic_read(&transaction->t_handle_count);
-		sleep_until(ns_to_ktime(now - into_jiffy + TICK_NSEC));
+		sleep_until(ns_to_ktime(now - into_jiffy + jiffy_ns()));
 	} while (atomic_read(&transaction->t_handle_count) != before);
 }
 
 /* After: the average commit, unless the transaction has run for that long. */
 static void wait_average(journal_t *journal, transaction_t *transaction)
 {
-	const u64 jiffy_ns = NSEC_PER_SEC / HZ;
 	ktime_t now = ktime_get();
 	u64 wait;
 
 	read_lock(&journal->j_state_lock);
-	wait = min(journal->j_average_commit_time, jiffy_ns);
+	wait = min(journal->j_average_commit_time, jiffy_ns());
 	read_unlock(&journal->j_state_lock);
 
 	if (ktime_to_ns(ktime_sub(now, transaction->t_start_time)) < wait)

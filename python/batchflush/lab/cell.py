@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import shutil
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -60,9 +61,10 @@ def run(task: Task) -> Record:
     try:
         record |= asyncio.run(_boot(task))
         record["status"] = "ok"
-    except (BatchflushError, OSError) as error:
-        # OSError: this host's disk is full, say.
-        record["error"] = error.message if isinstance(error, BatchflushError) else str(error)
+    except Exception as error:
+        # Whatever it is, of this host's full disk or a mistake of ours: the other cells go on.
+        known = isinstance(error, BatchflushError)
+        record["error"] = error.message if known else traceback.format_exc().strip()
         console = _console(task)
         if console.exists():
             record["console"] = str(console)

@@ -46,6 +46,8 @@ class Workload:
     arguments: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     script: str = ""
+    # Files of each thread of an fs_mark before the one that is measured.
+    warm_up_files: int = 0
 
     def files_per_thread(self, threads: int) -> int:
         given = self.files.get(str(threads))
@@ -65,7 +67,7 @@ class Kind:
 
 
 def parse(where: str, table: Mapping[str, Any]) -> Workload:
-    known = ("name", "threads", "arguments", "files-per-thread", "script")
+    known = ("name", "threads", "arguments", "files-per-thread", "script", "warm-up-files")
     for key in table:
         if key not in known:
             raise UsageError(f"{where}: workload: {key} is not known; known are {', '.join(known)}")
@@ -81,7 +83,12 @@ def parse(where: str, table: Mapping[str, Any]) -> Workload:
     if (name == "script") != ("script" in table):
         raise UsageError(f"{where}: the workload 'script', and only that, takes a script")
     files = {str(key): int(value) for key, value in table.get("files-per-thread", {}).items()}
-    return Workload(name, threads, table.get("arguments", ""), files, table.get("script", ""))
+    warm_up = table.get("warm-up-files", 0)
+    if not isinstance(warm_up, int) or warm_up < 0:
+        raise UsageError(f"{where}: warm-up-files={warm_up} is not a number of files")
+    return Workload(
+        name, threads, table.get("arguments", ""), files, table.get("script", ""), warm_up
+    )
 
 
 def digest() -> str:
@@ -99,13 +106,18 @@ def _measured(columns: Sequence[str]) -> list[float]:
 
 def _fs_mark(workload: Workload, threads: int) -> str:
     arguments = workload.arguments or "-s 4096 -D 64"
-    command = [
-        "fs_mark", "-d", "/mnt/fs_mark", *shlex.split(arguments),
-        "-n", str(workload.files_per_thread(threads)), "-t", str(threads),
-        "-v", "-l", "/tmp/fs_log.txt",
-    ]  # fmt: skip
+
+    def run(files: int) -> str:
+        command = [
+            "fs_mark", "-d", "/mnt/fs_mark", *shlex.split(arguments),
+            "-n", str(files), "-t", str(threads), "-v", "-l", "/tmp/fs_log.txt",
+        ]  # fmt: skip
+        return f"{shlex.join(command)} >/tmp/out 2>&1 || {{ cat /tmp/out; exit 1; }}"
+
+    warm_up = f"{run(workload.warm_up_files)}\nsync" if workload.warm_up_files else ""
     return f"""\
-{shlex.join(command)} >/tmp/out 2>&1 || {{ cat /tmp/out; exit 1; }}
+{warm_up}
+{run(workload.files_per_thread(threads))}
 report "{{\\"type\\": \\"result\\", \\"text\\": \\"$(tail -n 1 /tmp/out)\\"}}"
 """
 
