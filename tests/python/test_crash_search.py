@@ -16,7 +16,7 @@ from crash_logs import random_log
 
 from batchflush import paths
 
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = 240
 PAUSE_SECONDS = 0.01
 
 
@@ -108,3 +108,33 @@ def test_a_cluster_of_ones_own(log: Path, check: Path) -> None:
         assert len(outcomes(log)) == 20
         # It is not ours to end.
         assert len(cluster.scheduler.workers) == 1
+
+
+def test_the_command_that_is_told_makes_the_same_state(tmp_path: Path) -> None:
+    """Torn at 512 bytes, on a disk that was not empty."""
+    maker, _ = random_log(random.Random(5), 100, sectors=64)
+    log = maker.save(tmp_path / "run.log")
+    base = tmp_path / "base.img"
+    base.write_bytes(random.Random(6).randbytes(64 * 512))
+    check = tmp_path / "check"
+    check.write_text(
+        f"#!/bin/sh\ncp $1 {tmp_path}/seen-$(echo $BATCHFLUSH_STATE | tr / _)\nexit 1\n"
+    )
+    check.chmod(0o755)
+    done = subprocess.run(
+        explore(log, check, "--states", "60", "--minimise", "0", "--seed", "1", "--bound", "2",
+                "--atomic-write-size", "512", "--base", str(base)),
+        cwd=paths.ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads(log.with_name(f"{log.name}.report.json").read_text())
+    torn = [told for told in report["failing-states"] if "/torn/" in told["state"]]
+    assert torn
+    for told in torn[:3]:
+        image = tmp_path / f"{told['state'].replace('/', '-')}.img"
+        command = told["recreate"].replace("./batchflush", f"{sys.executable} -m batchflush")
+        command = command.replace("-o state.qcow2", f"-o {image}")
+        made = subprocess.run(command.split(), cwd=paths.ROOT, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+        seen = tmp_path / f"seen-{told['state'].replace('/', '_')}"
+        assert image.read_bytes() == seen.read_bytes()

@@ -26,6 +26,7 @@ from qemu.qmp import EventListener
 from batchflush import profiles
 from batchflush.crash import loads
 from batchflush.crash.history import Mark
+from batchflush.crash.image import copy_data
 from batchflush.crash.loads import FILE_SYSTEMS, LOADS, Message
 from batchflush.errors import BatchflushError
 from batchflush.guest import kvm, machine, packages
@@ -355,18 +356,3 @@ class Medium:
         with path.open("wb") as stream:
             stream.truncate(self.size)
             copy_data(self._copy, stream.fileno(), self.size)
-
-
-def copy_data(source: int, target: int, size: int) -> None:
-    """From file to file, what is no hole."""
-    start = 0
-    while start < size:
-        try:
-            start = os.lseek(source, start, os.SEEK_DATA)
-        except OSError:
-            return  # nothing but a hole
-        stop = os.lseek(source, start, os.SEEK_HOLE)
-        while start < stop:
-            data = os.pread(source, min(stop - start, 1 << 20), start)
-            os.pwrite(target, data, start)
-            start += len(data)

@@ -131,15 +131,19 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
         "--bound", metavar="N", type=int, default=limits.bound,
         help="try all subsets of lost writes where there are at most so many (64)",
     )  # fmt: skip
-    add(
-        "--atomic-write-size", metavar="BYTES", type=int, choices=ATOMIC_SIZES, default=4096,
-        help="what is written as a whole or not at all, 512 or 4096 (4096)",
-    )  # fmt: skip
+    _atomic_argument(parser)
     add("--minimise", metavar="N", type=int, default=limits.minimise, help="failing states (3)")
     add("--seed", metavar="N", type=int, help="of the samples (default: drawn, and told)")
     add("--fresh", action="store_true", help="forget what an earlier search of this log has tried")
     add("--workers", metavar="N", type=int, help="processes (default: one per core)")
     add("--scheduler", metavar="ADDRESS", help="of an existing Dask cluster to work on")
+
+
+def _atomic_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--atomic-write-size", metavar="BYTES", type=int, choices=ATOMIC_SIZES,
+        default=results.ATOMIC, help="what is written as a whole or not at all, 512 or 4096 (4096)",
+    )  # fmt: skip
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -223,7 +227,7 @@ def _search(
         setting, limits, seed,
         scheduler=args.scheduler, workers=args.workers, fresh=args.fresh,
     )  # fmt: skip
-    return _tell(log, found, seed)
+    return _tell(setting, found, seed)
 
 
 def _seed_of_last(setting: Setting, fresh: bool) -> int:
@@ -238,8 +242,8 @@ def _seed_of_last(setting: Setting, fresh: bool) -> int:
     return random.randrange(1 << 32)
 
 
-def _tell(log: Path, found: explore.Search, seed: int) -> int:
-    kept = found.results
+def _tell(setting: Setting, found: explore.Search, seed: int) -> int:
+    log, kept = Path(setting.log), found.results
     failing = kept.failing()
     told = {
         "log": str(log),
@@ -252,7 +256,7 @@ def _tell(log: Path, found: explore.Search, seed: int) -> int:
         "exhausted": found.exhausted,
     }
     report = results.beside(log, "report.json")
-    document = results.report(kept, found.smallest, told)
+    document = results.report(kept, found.smallest, setting, told)
     report.write_text(json.dumps(document, indent=1) + "\n")
     resumed = f", {kept.resumed} of them before" if kept.resumed else ""
     ended = "nothing new is left to try" if found.exhausted else "the search can go on"
@@ -264,7 +268,7 @@ def _tell(log: Path, found: explore.Search, seed: int) -> int:
         console.print(results.table(kept, found.smallest))
         best = next(iter(found.smallest.values()), failing[0])
         console.print("to make an image of one of them:")
-        console.print(f"    {results.recreate_command(log, best.state)}", soft_wrap=True)
+        console.print(f"    {results.recreate_command(setting, best.state)}", soft_wrap=True)
     console.print(
         f"[bold red]{len(failing)} fail[/]" if failing else "[green]none fails[/]",
         f"(seed {seed}; all of it is in {paths.shown(report)})",
@@ -279,6 +283,7 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="LOG", type=Path)
     parser.add_argument("--flush", metavar="N", type=int, help="tell of the flush of this number")
     parser.add_argument("--state", metavar="STATE", help="tell of a crash state")
+    _atomic_argument(parser)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -286,7 +291,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.flush is not None:
         console.print(show.flush(log, args.flush))
     elif args.state:
-        console.print(show.state(log, args.state))
+        console.print(show.state(log, args.state, args.atomic_write_size))
     else:
         console.print(show.summary(log))
     return 0
@@ -300,9 +305,7 @@ def _recreate_arguments(parser: argparse.ArgumentParser) -> None:
         help="image to write; qcow2 if it is called so, else raw",
     )  # fmt: skip
     parser.add_argument("--base", metavar="IMAGE", type=Path, help="as for explore")
-    parser.add_argument(
-        "--atomic-write-size", metavar="BYTES", type=int, choices=ATOMIC_SIZES, default=4096
-    )
+    _atomic_argument(parser)
 
 
 def _recreate(args: argparse.Namespace) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 
 from batchflush import profiles
 from batchflush.crash import loads, witness
-from batchflush.crash.campaign import SILENCE_SECONDS, Medium, copy_data
+from batchflush.crash.campaign import SILENCE_SECONDS, Medium
 from batchflush.crash.history import Mark
-from batchflush.crash.image import PAGE, Image, runs
+from batchflush.crash.image import PAGE, Image, copy_data, runs
 from batchflush.crash.loads import Message
 from batchflush.errors import BatchflushError
 from batchflush.guest import kvm, machine

@@ -24,6 +24,7 @@ import numpy as np
 from batchflush.crash.history import Epoch, History, Write
 from batchflush.crash.log import SECTOR, Log
 from batchflush.crash.states import State, Unit, lost_units, parts
+from batchflush.errors import UsageError
 
 PAGE = 4096
 SECTORS = PAGE // SECTOR
@@ -95,6 +96,11 @@ class Image:
         self.history, self.atomic = history, atomic
         self.contents = Contents(log, first)
         self.size = log.disk_size
+        if first and first.stat().st_size != self.size:
+            raise UsageError(
+                f"--base={first} has {first.stat().st_size} bytes; allowed is what the log's disk "
+                f"has, {self.size}"
+            )
         self._first = first
         self._sectors = log.disk_size // SECTOR
         pages = -(-self.size // PAGE)
@@ -125,8 +131,7 @@ class Image:
         os.truncate(self.base, self.size)
         if self._first:
             with self._first.open("rb") as stream:
-                while os.copy_file_range(stream.fileno(), self.base, 1 << 30):
-                    pass
+                copy_data(stream.fileno(), self.base, self.size)
 
     def go_to(self, epoch: Epoch) -> None:
         """Let the base hold what is durable in an epoch. Forward is quick."""
@@ -247,3 +252,18 @@ def runs(mask: np.ndarray) -> list[tuple[int, int]]:
     """Start and length of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
     return [(int(a), int(b - a)) for a, b in edges.reshape(-1, 2)]
+
+
+def copy_data(source: int, target: int, size: int) -> None:
+    """From file to file, what is no hole."""
+    start = 0
+    while start < size:
+        try:
+            start = os.lseek(source, start, os.SEEK_DATA)
+        except OSError:
+            return  # nothing but a hole
+        stop = os.lseek(source, start, os.SEEK_HOLE)
+        while start < stop:
+            data = os.pread(source, min(stop - start, 1 << 20), start)
+            os.pwrite(target, data, start)
+            start += len(data)

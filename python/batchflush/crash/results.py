@@ -21,6 +21,8 @@ from batchflush import paths
 from batchflush.crash.trial import Outcome, Setting
 
 SHOWN = 10
+# What commands take if they are told nothing else.
+ATOMIC = 4096
 FINDINGS_SHOWN = 3
 
 
@@ -99,7 +101,9 @@ def kinds(outcomes: Iterable[Outcome]) -> Counter[str]:
     return Counter(k for outcome in outcomes for k in {kind(f) for f in outcome.findings})
 
 
-def report(results: Results, smallest: dict[str, Outcome], told: dict[str, Any]) -> dict[str, Any]:
+def report(
+    results: Results, smallest: dict[str, Outcome], setting: Setting, told: dict[str, Any]
+) -> dict[str, Any]:
     """What goes into LOG.report.json."""
     failing = results.failing()
     return {
@@ -115,6 +119,7 @@ def report(results: Results, smallest: dict[str, Outcome], told: dict[str, Any])
                 **(
                     {"smallest": smallest[outcome.state].state} if outcome.state in smallest else {}
                 ),
+                "recreate": recreate_command(setting, smallest.get(outcome.state, outcome).state),
             }
             for outcome in failing
         ],
@@ -140,5 +145,11 @@ def table(results: Results, smallest: dict[str, Outcome]) -> Table:
     return result
 
 
-def recreate_command(log: Path, state: str) -> str:
-    return f"./batchflush crash recreate {paths.shown(log)} --state {state} -o state.qcow2"
+def recreate_command(setting: Setting, state: str) -> str:
+    """How to have the state as an image."""
+    words = ["./batchflush crash recreate", paths.shown(Path(setting.log)), f"--state {state}"]
+    if setting.atomic != ATOMIC:
+        words.append(f"--atomic-write-size {setting.atomic}")
+    if setting.first:
+        words.append(f"--base {paths.shown(Path(setting.first))}")
+    return " ".join([*map(str, words), "-o state.qcow2"])
