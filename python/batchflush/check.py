@@ -8,10 +8,11 @@ counts as a failed test, so that a broken build never looks like a success.
 import argparse
 import dataclasses
 import json
+import os
 import re
 import signal
 import xml.etree.ElementTree as xml
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -104,6 +105,15 @@ def _driver() -> list[Result]:
     """The driver from outside: qemu-io, the storage daemon, a machine without a guest."""
     build.qemu()
     return _pytest("driver", time_limit_seconds=600)
+
+
+def _jobs() -> list[Result]:
+    """Block jobs, changes of the graph and migration under load: the driver's tests, often."""
+    build.qemu()
+    repeat = os.environ.get("BF_REPEAT") or "100"
+    files = [f"driver/test_{name}.py" for name in ("block_jobs", "machine_jobs", "migration")]
+    limit = 120 * max(int(repeat), 10)
+    return _pytest("jobs", limit, files, env={"BF_REPEAT": repeat})
 
 
 def _guest() -> list[Result]:
@@ -206,6 +216,7 @@ LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
     "static": _static,
     "qemu-qtests": _qemu_qtests,
     "iotests": _iotests,
+    "jobs": _jobs,
     "addresses": _addresses,
     "threads": _threads,
     "sanitizers": _sanitizers,
@@ -217,14 +228,21 @@ LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
 # Runners that write JUnit's XML
 
 
-def _pytest(name: str, time_limit_seconds: float) -> list[Result]:
+def _pytest(
+    name: str,
+    time_limit_seconds: float,
+    files: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> list[Result]:
+    """Tests in files below tests/, or in the folder of that name."""
     report = paths.CHECK / f"{name}.xml"
     command = [
         paths.VENV_PYTHON, "-m", "pytest", "-v", f"--junitxml={report}",
-        "-o", f"cache_dir={paths.CHECK / 'pytest'}", f"tests/{name}",
+        "-o", f"cache_dir={paths.CHECK / 'pytest'}",
+        *(f"tests/{file}" for file in files or [name]),
     ]  # fmt: skip
     pattern = r".*::.*\[ *(\d+)(%)\]"
-    return _junit(f"{name} tests", command, report, pattern, time_limit_seconds)
+    return _junit(f"{name} tests", command, report, pattern, time_limit_seconds, env)
 
 
 def _junit(
@@ -233,6 +251,7 @@ def _junit(
     report: Path,
     progress_pattern: str,
     time_limit_seconds: float,
+    env: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """progress_pattern: two groups, done and total, the total may be a percent sign."""
     report.unlink(missing_ok=True)
@@ -245,7 +264,12 @@ def _junit(
                 step.update(int(match[1]), 100 if match[2] == "%" else int(match[2]), line)
 
         code = processes.logged(
-            command, log, on_line=show, cwd=paths.ROOT, time_limit_seconds=time_limit_seconds
+            command,
+            log,
+            on_line=show,
+            cwd=paths.ROOT,
+            env=env,
+            time_limit_seconds=time_limit_seconds,
         )
     results = list(junit(report)) if report.exists() else []
     if not results or (code != 0 and not any(r.outcome == FAILED for r in results)):

@@ -3,6 +3,7 @@
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ import pytest
 
 MIB = 1 << 20
 
+# How often a test runs that has a turn.
+REPEAT = int(os.environ.get("BF_REPEAT") or 1)
+
 Image = Callable[..., Path]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "turn" in metafunc.fixturenames:
+        metafunc.parametrize("turn", range(REPEAT))
 
 
 def pytest_configure(config: pytest.Config) -> None:

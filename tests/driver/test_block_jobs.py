@@ -6,7 +6,6 @@ BF_REPEAT=N runs each N times, with other requests and times.
 
 import asyncio
 import contextlib
-import os
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,16 +21,10 @@ from qemu.qmp import ExecuteError
 
 from batchflush import paths
 
-REPEAT = int(os.environ.get("BF_REPEAT") or 1)
 # So that a job of the whole disk takes a while.
 SPEED = 4 * SIZE
 # What backup and mirror copy at once, or leave out.
 CLUSTER = 65536
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "turn" in metafunc.fixturenames:
-        metafunc.parametrize("turn", range(REPEAT))
 
 
 @dataclass

@@ -15,7 +15,6 @@ from conftest import Image
 from load import CACHES, SEED, SIZE, Load, times
 from oracle import Oracle
 from programs import Options, Program, disk, file, promptly, run
-from test_block_jobs import REPEAT
 from test_machine import export, machine
 
 from batchflush import paths
@@ -73,11 +72,6 @@ NEEDS = {
     "lie": ("volatile",),
     "lie-delay-ns": ("volatile",),
 }
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "turn" in metafunc.fixturenames:
-        metafunc.parametrize("turn", range(REPEAT))
 
 
 @pytest.fixture(params=CACHES)

@@ -15,15 +15,9 @@ from conftest import Image
 from load import CACHES, SEED, SIZE, Load, times
 from oracle import Oracle
 from programs import Program, disk, file, promptly
-from test_block_jobs import REPEAT
 from test_machine import export, machine
 
 CONTROL = ["-device", "batchflush-control,nodes=disk"]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "turn" in metafunc.fixturenames:
-        metafunc.parametrize("turn", range(REPEAT))
 
 
 class Pair:
