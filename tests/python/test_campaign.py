@@ -26,7 +26,7 @@ def test_a_seed_and_a_number_choose_the_cut() -> None:
     assert cuts == [draw(plain, number) for number in range(CUTS)]
     assert cuts[0] != draw(replace(plain, seed=2), 0)
     # Every moment meets every policy, and every program that runs beside the files.
-    seen = {(c.arguments["when"], c.arguments["policy"], c.beside.split()[0]) for c in cuts}
+    seen = {(c.arguments["when"], c.arguments["policy"], c.words.split()[1]) for c in cuts}
     assert len(seen) == 4 * 2 * 2
     for cut in cuts:
         counted = cut.arguments["when"] in ("flush", "in-flush", "write")

@@ -82,12 +82,12 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Cut:
-    """When the power goes and what survives: arguments of batchflush-power-cut; beside: the
-    program that runs along with the load."""
+    """When the power goes and what survives: arguments of batchflush-power-cut; words: what
+    the load is told."""
 
     number: int
     arguments: dict[str, Any]
-    beside: str
+    words: str
 
 
 def draw(campaign: Campaign, number: int) -> Cut:
@@ -103,13 +103,11 @@ def draw(campaign: Campaign, number: int) -> Cut:
         "write": lambda: {"count": chance.randint(1, 400)},
         "time": lambda: {"ns": chance.randint(1_000_000, 200_000_000)},
     }[when]()
-    beside = chance.choice(LOADS[campaign.load].beside)
-    if beside == "stress":
-        beside += f" {chance.randrange(1 << 32)}"
+    words = LOADS[campaign.load].words(chance)
     policy = chance.choice(POLICIES)
     seed = chance.randrange(1 << 32)
     arguments = {"when": when, **moment, "policy": policy, "seed": seed, "guest": campaign.guest}
-    return Cut(number, arguments, beside)
+    return Cut(number, arguments, words)
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class _Guest:
         else:
             self.cut = draw(self.campaign, self.number)
             self.said.clear()
-            await self._say("load", beside=self.cut.beside)
+            await self._say("load", words=self.cut.words)
 
     async def _say(self, order: str, **more: str) -> None:
         self.last = order

@@ -17,6 +17,7 @@ of them before the next "ready". The words of init.sh's channel are used.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from batchflush.crash.history import Mark
 from batchflush.guest import packages
 
 Message = Mapping[str, Any]
+MOST_THREADS = 6
 STRESS = Path(__file__).with_name("stress.c")
 
 
@@ -54,7 +56,7 @@ FILE_SYSTEMS = {
 class Load:
     """prepare, work, tell: the parts of the script; judge: what is wrong with what was told.
 
-    In `work` $beside is a program that runs along with it.
+    words: drawn for each cut, they are $1, $2 and so on in `work`.
     """
 
     packages: tuple[tuple[str, tuple[str, ...]], ...]
@@ -62,7 +64,7 @@ class Load:
     work: str
     tell: str
     judge: Callable[[Sequence[Mark], Sequence[Message]], list[str]]
-    beside: tuple[str, ...] = ("",)
+    words: Callable[[random.Random], str] = lambda chance: ""
 
 
 def script(load: Load, file_system: str, disk: str) -> str:
@@ -90,7 +92,6 @@ check() {{
     }} >&3 2>/tmp/said || finding tell
 }}
 load() {{
-    beside=$1
     rm -rf /mnt/load /mnt/beside
     mkdir /mnt/load /mnt/beside && {load.prepare} && sync || return 1
     ask '{{"type": "loaded"}}'
@@ -109,7 +110,7 @@ while true; do
     *make*) make ;;
     *check*) check ;;
     *rest*) umount /mnt 2>/dev/null || true ;;
-    *load*) load "$(echo "$answer" | sed 's/.*"beside": "//; s/".*//')" ;;
+    *load*) load $(echo "$answer" | sed 's/.*"words": "//; s/".*//') ;;
     *) exit 0 ;;
     esac || exit 1
 done
@@ -143,14 +144,19 @@ FILES = Load(
     packages=(),
     prepare="true",
     work="""\
-case "$beside" in
+case $2 in
     fs_mark) fs_mark -d /mnt/beside -s 4096 -n 100000 -D 16 -l /tmp/log >/dev/null 2>&1 & ;;
-    stress*) /bin/stress /mnt/beside ${beside#* } & ;;
+    stress) /bin/stress /mnt/beside $3 & ;;
     esac
-    /bin/witness run /mnt/load - 0 2 1000000 >&3 2>/tmp/said""",
+    /bin/witness run /mnt/load - 0 $1 1000000 >&3 2>/tmp/said""",
     tell="/bin/witness tell /mnt/load",
     judge=_judge_files,
-    beside=("fs_mark", "stress"),
+    words=lambda chance: " ".join(
+        (
+            str(chance.randint(1, MOST_THREADS)),
+            chance.choice(("fs_mark", f"stress {chance.randrange(1 << 32)}")),
+        )
+    ),
 )
 
 # --- SQLite -----------------------------------------------------------------------------
