@@ -42,7 +42,7 @@ def durable_ns(profile: profiles.Profile) -> float:
 
 def test_every_kind_of_storage_has_its_class() -> None:
     assert list(profiles.load()) == [
-        "ramdisk", "sata-2009", "xserve-2009", "array-battery", "array-battery-failed",
+        "ramdisk", "sata-2009", "xserve-2009", "disk-2010", "array-battery", "array-battery-failed",
         "sata-7200", "sata-7200-nocache", "sata-5400", "sata-5400-nocache", "sas-15k",
         "flash-array", "ssd-sata-consumer", "ssd-sata-plp",
         "nvme-consumer", "nvme-plp", "optane", "emmc", "sd-card",
