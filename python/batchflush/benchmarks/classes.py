@@ -184,8 +184,11 @@ def by_model(profile: Profile, size: int = DISK_BYTES) -> dict[Load, float]:
 
 
 def requests(profile: Profile, load: Load) -> int:
-    """Enough for a mean, and writes no more than a quarter of the cache holds."""
-    count = 200 if load.depth == 1 else 960 if load.depth == DEEP else 64
+    """Enough for a mean, more where it has to even out chance; and writes no more than a
+    quarter of the cache holds.
+    """
+    alone = 800 if stated_by(profile) == "model" else 200
+    count = alone if load.depth == 1 else 960 if load.depth == DEEP else 64
     if load is DURABLE or not load.write or cache_of(profile) == "none":
         return count
     return min(count, option(profile, "cache-size", 64 << 20) // 4 // load.block)
