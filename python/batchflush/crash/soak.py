@@ -132,13 +132,14 @@ def _begun(campaign: Campaign, fresh: bool) -> Result:
     result = Result(campaign)
     try:
         told = json.loads(_file(campaign).read_text())
-    except (OSError, ValueError):
+        outcomes = [_outcome(line) for line in told["outcomes"]]
+    except (OSError, ValueError, KeyError, TypeError):
         return result
     same = {**asdict(campaign), "options": list(map(list, campaign.options))}
     for limit in ("cuts", "stop_after"):
         del same[limit]
     if not fresh and all(told.get(name) == value for name, value in same.items()):
-        result.outcomes = [_outcome(line) for line in told["outcomes"]][: campaign.cuts]
+        result.outcomes = outcomes[: campaign.cuts]
         result.seconds_before = told["seconds"]
     return result
 
