@@ -79,9 +79,12 @@ def _console(task: Task) -> Path:
 async def _boot(task: Task) -> Record:
     cell = task.cell
     vcpus = SHAPES[cell.shape]
+    profile = profiles.find(cell.profile)
+    # Spelled out, because another QEMU may have other numbers for the class.
+    of_class = {name: str(setting.value) for name, setting in profile.node.items()}
     disk = Disk(
-        profiles.find(cell.profile),
-        cell.disk.options,
+        profile,
+        {**of_class, **cell.disk.options},
         cell.disk_size_mib << 20,
         queues=None if cell.shape == "exact" else vcpus,
     )
