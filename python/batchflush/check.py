@@ -31,6 +31,7 @@ from batchflush import (
     qemu_versions,
     sanitizers,
     source,
+    variants,
 )
 from batchflush.errors import BatchflushError, UsageError
 
@@ -56,7 +57,10 @@ def _unit() -> list[Result]:
     """The model and the store, without QEMU."""
     folder = build.model()
     report = folder / "meson-logs/testlog.junit.xml"
-    command = [*build.MESON, "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    command = [
+        *build.MESON, "test", "-C", folder, "--no-rebuild", "--print-errorlogs",
+        f"--timeout-multiplier={variants.PATIENCE}",
+    ]  # fmt: skip
     return _junit("unit tests", command, report, r"\s*(\d+)/(\d+) ", time_limit_seconds=600)
 
 
@@ -87,7 +91,7 @@ def _qtest_program(program: Path) -> list[Result]:
                 "QTEST_QEMU_IMG": str(paths.QEMU_IMG),
                 "QTEST_QEMU_STORAGE_DAEMON_BINARY": str(paths.STORAGE_DAEMON),
             },
-            time_limit_seconds=600,
+            time_limit_seconds=600 * variants.PATIENCE,
         )
     results, planned = tap(seen)
     failed = any(result.outcome == FAILED for result in results)
@@ -269,7 +273,7 @@ def _junit(
             on_line=show,
             cwd=paths.ROOT,
             env=env,
-            time_limit_seconds=time_limit_seconds,
+            time_limit_seconds=time_limit_seconds * variants.PATIENCE,
         )
     results = list(junit(report)) if report.exists() else []
     if not results or (code != 0 and not any(r.outcome == FAILED for r in results)):

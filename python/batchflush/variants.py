@@ -27,6 +27,9 @@ QEMU_ARGUMENTS = {
 }  # fmt: skip
 MODEL_SANITIZER = {ADDRESSES: "address,undefined", THREADS: "thread"}
 
+# How much longer than usual a test may take.
+PATIENCE = {ADDRESSES: 5, THREADS: 10}.get(paths.VARIANT, 1)
+
 # The source tree of this variant.
 QEMU_SOURCE = os.environ.get("BATCHFLUSH_QEMU_SOURCE", "")
 

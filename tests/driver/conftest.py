@@ -11,6 +11,8 @@ from typing import Any
 import programs
 import pytest
 
+from batchflush import variants
+
 MIB = 1 << 20
 
 # How often a test runs that has a turn.
@@ -35,7 +37,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     mark = pyfuncitem.get_closest_marker("limit")
-    seconds = mark.args[0] if mark else programs.LIMIT_SECONDS
+    seconds = (mark.args[0] if mark else programs.LIMIT_SECONDS) * variants.PATIENCE
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     asyncio.run(_limited(test, seconds))
     return True

@@ -20,7 +20,7 @@ from typing import Any
 from qemu.qmp import ExecuteError, QMPClient
 from qemu.qmp.error import QMPError
 
-from batchflush import paths
+from batchflush import paths, variants
 
 # For all of a test; the machine may be busy.
 LIMIT_SECONDS = 40
@@ -47,7 +47,7 @@ def run(command: Sequence[str | Path], limit_seconds: float = LIMIT_SECONDS) -> 
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=limit_seconds,
+        timeout=limit_seconds * variants.PATIENCE,
     )
     return Outcome(done.returncode, done.stdout)
 
