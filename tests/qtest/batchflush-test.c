@@ -1406,6 +1406,7 @@ static void test_cut_everything(void)
 
 static void test_cut_and_the_guest(void)
 {
+    g_autoptr(QDict) info = NULL;
     Disk disk = {};
 
     disk_start(&disk, TIMES ",write-cache=volatile");
@@ -1414,18 +1415,16 @@ static void test_cut_and_the_guest(void)
     qtest_qmp_eventwait(disk.qts, "STOP");
     qmp_ok(&disk, "cont");
     restore(&disk);
+    qtest_qmp_eventwait(disk.qts, "BATCHFLUSH_POWER_RESTORE");
     g_assert_true(disk_holds(&disk, 0, 0));
 
     /* A reset restores the power for the boot. */
     order_cut(&disk, "'node-name': 'disk'");
-    qtest_qmp_eventwait(disk.qts, "RESET");
     qtest_qmp_eventwait(disk.qts, "BATCHFLUSH_POWER_RESTORE");
+    qtest_qmp_eventwait(disk.qts, "RESET");
     g_assert_cmpint(statistic(&disk, "power-cuts"), ==, 2);
-    {
-        g_autoptr(QDict) info = node_info(&disk);
-
-        g_assert_true(qdict_get_bool(info, "powered"));
-    }
+    info = node_info(&disk);
+    g_assert_true(qdict_get_bool(info, "powered"));
     qtest_quit(disk.qts);
 }
 
