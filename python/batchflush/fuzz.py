@@ -166,10 +166,10 @@ def fuzz(target: str, seconds: int, seed: int | None) -> Run:
     new = tuple(sorted(set(findings.iterdir()) - before))
     if code != 0 and not new:
         raise processes.failure(f"fuzzing {target}", code, log)
-    return _told(log.read_text(errors="replace"), len(list(found.iterdir())), new)
+    return told(log.read_text(errors="replace"), len(list(found.iterdir())), new)
 
 
-def _told(text: str, corpus: int, findings: tuple[Path, ...]) -> Run:
+def told(text: str, corpus: int, findings: tuple[Path, ...]) -> Run:
     executions = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
     coverage = re.findall(r"\bcov: (\d+)", text)
     return Run(
