@@ -11,8 +11,9 @@ The equations are those of the model for a medium without a head, solved backwar
                             as queue-depth goes into n, rounded up
 
 Both kinds of class are fitted, with a cache that a flush drains and without a cache, and that
-one is kept that says better what was probed. One request at a time takes what it took; with
-more a real disk bends where this one has a corner, so there the fit is as good as it can be.
+one is kept that says better what was probed. One request at a time takes what it took, and so
+does the flush after one write; with more of either a real disk bends where this one has a
+corner, so there the fit is as good as it can be.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from batchflush import curve
 from batchflush.calibration import quantiles
@@ -159,8 +159,8 @@ def _flush(probe: Probe, lanes: int, transfer: float) -> list[Choice]:
         how = f"a flush takes {longer / 1e6:.3f} ms longer after {most} writes than after {fewest}"
         choices.append(Choice("destage-latency-ns", round(max(0.0, round_ns - transfer)), how))
     fixed = [_without(run, round_ns * rounds[n]) for n, run in flushes.items()]
-    time = median(run.median_ns for run in fixed)
-    how = f"median fdatasync after {', '.join(map(str, flushes))} writes"
+    time = _without(flushes[fewest], round_ns * rounds[fewest]).median_ns
+    how = f"median fdatasync after {fewest} write" + "s" * (fewest > 1)
     if lanes:
         how += ", less what was drained"
     choices.append(Choice("flush-latency-ns", round(time), how))

@@ -62,7 +62,7 @@ def run(profile: Profile, real: Probe, on_file: bool, on_run: OnRun) -> Distance
         def told(done: int, name: str) -> None:
             on_run(before + done, total, name)
 
-        return asyncio.run(_probe(kernel, disk, selected, on_file, told))
+        return asyncio.run(probe_guest(kernel, disk, selected, on_file, told))
 
     own = probed(Disk(_bare(profile), KNOWN), 0)
     inside = probed(Disk(profile), len(selected))
@@ -74,18 +74,20 @@ def _bare(profile: Profile) -> Profile:
     return Profile(profile.name, profile.title, {}, profile.front_end, built_in=False)
 
 
-async def _probe(
+async def probe_guest(
     kernel: packages.Kernel,
     disk: Disk,
     selected: Sequence[Run],
     on_file: bool,
     told: Callable[[int, str], None],
+    requests: int = REQUESTS,
 ) -> Probe:
+    """What fio says in a guest. told: how many runs are done, and the name of the last."""
     measured: dict[str, Measured] = {}
     printed = bytearray()
     boot = Boot(kernel.image, kernel.base, disk, "tcg")
     async with machine.running(
-        boot, kernel, script(disk, selected, on_file), printed.extend, limit_seconds=LIMIT_SECONDS
+        boot, kernel, script(disk, selected, on_file, requests), printed.extend, limit_seconds=LIMIT_SECONDS
     ) as guest:
         async for message in guest.messages():
             if message["type"] == "probed":
@@ -99,9 +101,9 @@ async def _probe(
     return Probe(measured)
 
 
-def script(disk: Disk, selected: Sequence[Run], on_file: bool) -> str:
+def script(disk: Disk, selected: Sequence[Run], on_file: bool, requests: int) -> str:
     """Each run ends with a "probed" that carries what fio tells."""
-    limits = Limits(seconds=LIMIT_SECONDS, requests=REQUESTS, bytes=BYTES)
+    limits = Limits(seconds=LIMIT_SECONDS, requests=requests, bytes=BYTES)
     file = FILE if on_file else disk.guest_file
     parts = [
         jobs.fresh_file_system(disk.guest_file) if on_file
