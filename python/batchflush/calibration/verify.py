@@ -87,7 +87,11 @@ async def probe_guest(
     printed = bytearray()
     boot = Boot(kernel.image, kernel.base, disk, "tcg")
     async with machine.running(
-        boot, kernel, script(disk, selected, on_file, requests), printed.extend, limit_seconds=LIMIT_SECONDS
+        boot,
+        kernel,
+        script(disk, selected, on_file, requests),
+        printed.extend,
+        limit_seconds=LIMIT_SECONDS,
     ) as guest:
         async for message in guest.messages():
             if message["type"] == "probed":
