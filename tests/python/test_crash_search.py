@@ -97,7 +97,7 @@ def test_a_cluster_of_ones_own(log: Path, check: Path) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address=None
+        n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
         address = cluster.scheduler_address
         done = subprocess.run(

@@ -40,7 +40,8 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator:
                 n_workers=workers or os.cpu_count() or 1,
                 threads_per_worker=1,
                 host="127.0.0.1",
-                dashboard_address=None,
+                # Any port: another cluster may have the usual one.
+                dashboard_address="127.0.0.1:0",
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
             )
