@@ -46,6 +46,16 @@ def test_the_node_takes_what_the_class_states(name: str) -> None:
     assert all(abs(value) <= 1 for value in percent.values()), percent
 
 
+def test_a_disk_that_reorders_is_measured_too() -> None:
+    """Its requests end in another order than they came, and none is left out in the cold."""
+    profile = CLASSES["sata-7200-nocache"]
+    stated, _ = classes.stated(profile)
+    times = {classes.READ_DEEP: stated[classes.READ_DEEP]}
+    node = asyncio.run(classes.at_node(profile, times))
+    percent = classes.deviation_percent(node[classes.READ_DEEP], times[classes.READ_DEEP])
+    assert abs(percent) <= LIMIT_PERCENT
+
+
 def test_another_node_is_noticed() -> None:
     profile = CLASSES["cloud-gcp-pd-ssd"]
     times, _ = classes.stated(profile)

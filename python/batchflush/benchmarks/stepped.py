@@ -85,23 +85,26 @@ class SteppedNode:
         data = b"\xa5" * block
         sent = 0
 
-        def send() -> asyncio.Future[Any]:
+        def send(connection: nbd.Connection) -> asyncio.Future[Any]:
             nonlocal sent
             offset = (sent % blocks if sequential else places.randrange(blocks)) * block
-            connection = self.connections[sent % depth // PER_CONNECTION]
             sent += 1
             request = connection.write(offset, data) if write else connection.read(offset, block)
             return asyncio.ensure_future(request)
 
-        pending = {send() for _ in range(depth)}
+        # A disk may end them in any order, but a connection must not have too many under way.
+        first = (self.connections[number // PER_CONNECTION] for number in range(depth))
+        sent_on = {send(connection): connection for connection in first}
         done, counted_from, since = 0, 0, 0
         while done - counted_from < count or counted_from == 0:
-            left = await self._some_done(pending)
-            done += len(pending) - len(left)
+            left = await self._some_done(set(sent_on))
+            free = [sent_on.pop(future) for future in list(sent_on) if future not in left]
+            done += len(free)
             if counted_from == 0 and done >= depth:
                 counted_from, since = done, self.now_ns
-            pending = left | {send() for _ in range(depth - len(left))}
+            sent_on |= {send(connection): connection for connection in free}
         per_request = (self.now_ns - since) / (done - counted_from)
+        pending = set(sent_on)
         while pending:
             pending = await self._some_done(pending)
         return per_request
