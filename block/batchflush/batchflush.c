@@ -441,15 +441,8 @@ batchflush_refresh_limits(BlockDriverState *bs, Error **errp)
     }
     /* The store, the model and the log count in sectors. */
     bs->bl.request_alignment = MAX(bs->bl.request_alignment, BF_SECTOR_SIZE);
-    /* A single write has to fit into the cache, whatever its alignment. */
     if (s->log) {
         bs->bl.max_transfer = MIN_NON_ZERO(bs->bl.max_transfer, LOGGED_MAX);
-    }
-    if (s->store) {
-        bs->bl.max_transfer = MIN_NON_ZERO(bs->bl.max_transfer,
-            MIN(bf_store_capacity(s->store) / 2, 1 * GiB));
-        bs->bl.max_transfer = QEMU_ALIGN_DOWN(bs->bl.max_transfer,
-                                              bs->bl.request_alignment);
     }
 }
 

@@ -333,9 +333,39 @@ static int coroutine_fn GRAPH_RDLOCK change_zero(const MediumChange *c)
     return bdrv_co_pwrite_zeroes(c->bs->file, c->offset, c->bytes, c->flags);
 }
 
+/*
+ * A child may ignore any part of a discard, and does not say so.  Where
+ * the cache holds something newer than the child, that would bring the
+ * older back; so there the child gets zeroes.
+ */
+static int coroutine_fn GRAPH_RDLOCK
+discard_run(const MediumChange *c, int64_t offset, int64_t bytes,
+            uint64_t *run)
+{
+    BDRVBatchflushState *s = c->bs->opaque;
+    bool cached = false;
+
+    *run = bytes;
+    if (s->store && !c->keeps_cache) {
+        QEMU_LOCK_GUARD(&s->controller->lock);
+        cached = bf_store_lookup(s->store, offset, bytes, run);
+    }
+    return cached ? bdrv_co_pwrite_zeroes(c->bs->file, offset, *run,
+                                          BDRV_REQ_MAY_UNMAP)
+                  : bdrv_co_pdiscard(c->bs->file, offset, *run);
+}
+
 static int coroutine_fn GRAPH_RDLOCK change_discard(const MediumChange *c)
 {
-    return bdrv_co_pdiscard(c->bs->file, c->offset, c->bytes);
+    int64_t offset = c->offset;
+    int64_t end = c->offset + c->bytes;
+    uint64_t run;
+    int ret = 0;
+
+    for (; ret == 0 && offset < end; offset += run) {
+        ret = discard_run(c, offset, end - offset, &run);
+    }
+    return ret;
 }
 
 static uint64_t next_write(BDRVBatchflushState *s)
@@ -540,10 +570,9 @@ static bool takes_cache(const BDRVBatchflushState *s, BdrvRequestFlags flags)
     }
 }
 
-int coroutine_fn GRAPH_RDLOCK
-batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
-                           int64_t bytes, QEMUIOVector *qiov,
-                           size_t qiov_offset, BdrvRequestFlags flags)
+static int coroutine_fn GRAPH_RDLOCK
+write_whole(BlockDriverState *bs, int64_t offset, int64_t bytes,
+            QEMUIOVector *qiov, size_t qiov_offset, BdrvRequestFlags flags)
 {
     BDRVBatchflushState *s = bs->opaque;
     MediumChange change = {
@@ -579,6 +608,38 @@ batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
         }
     }
     return change_medium(&req, &change, change_write);
+}
+
+/* A single write has to fit into the cache, whatever its alignment. */
+static int64_t largest_write(const BlockDriverState *bs)
+{
+    const BDRVBatchflushState *s = bs->opaque;
+
+    return s->store ? QEMU_ALIGN_DOWN(bf_store_capacity(s->store) / 2,
+                                      bs->bl.request_alignment) : INT64_MAX;
+}
+
+/*
+ * We split writes, and not the block layer by our max_transfer: a node
+ * above inherits that, and copy-on-read asserts that its clusters fit.
+ */
+int coroutine_fn GRAPH_RDLOCK
+batchflush_co_pwritev_part(BlockDriverState *bs, int64_t offset,
+                           int64_t bytes, QEMUIOVector *qiov,
+                           size_t qiov_offset, BdrvRequestFlags flags)
+{
+    int64_t largest = largest_write(bs);
+    int ret;
+
+    for (; bytes > largest; bytes -= largest) {
+        ret = write_whole(bs, offset, largest, qiov, qiov_offset, flags);
+        if (ret < 0) {
+            return ret;
+        }
+        offset += largest;
+        qiov_offset += largest;
+    }
+    return write_whole(bs, offset, bytes, qiov, qiov_offset, flags);
 }
 
 static int coroutine_fn GRAPH_RDLOCK

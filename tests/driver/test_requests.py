@@ -164,3 +164,28 @@ def test_every_way_in_understands_sizes_and_profiles(image: Image) -> None:
         assert outcome.code == 1
         assert outcome.output.splitlines()[-1].endswith("Duplicate nodes with node-name='disk'")
     well(texts, "write 0 4096", "flush")
+
+
+def qcow2(path: Path, size: int = MIB) -> Options:
+    made = run([paths.QEMU_IMG, "create", "-q", "-f", "qcow2", path, str(size)])
+    assert made.code == 0, made.output
+    return {"driver": "qcow2", "file": file(path, discard="unmap"), "discard": "unmap"}
+
+
+@pytest.mark.parametrize("cache", ["volatile", "battery"])
+def test_a_discard_brings_nothing_older_back(cache: str, tmp_path: Path) -> None:
+    """The file discards whole clusters only, and says nothing of the rest."""
+    node = disk(qcow2(tmp_path / "image"), discard="unmap", write_cache=cache)
+    well(
+        node, "write -q -P 0x11 0 64k", "flush", "write -q -P 0x22 0 64k",
+        "discard -q 4k 8k", "read -q -P 0x22 0 4k", "read -q -P 0 4k 8k", "read -q -P 0x22 12k 52k",
+    )  # fmt: skip
+
+
+def test_a_cluster_larger_than_a_write_into_the_cache(image: Image, tmp_path: Path) -> None:
+    """Above such a disk, copy-on-read takes clusters as a whole."""
+    overlay = qcow2(tmp_path / "overlay")
+    small = disk(overlay["file"], write_cache="volatile", cache_size=65536)
+    backing = file(image(pattern=0x33))
+    node = {"driver": "copy-on-read", "file": {**overlay, "file": small, "backing": backing}}
+    well(node, "read -q -P 0x33 60k 512", "read -q -P 0x33 0 1M")
