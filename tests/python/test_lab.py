@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The laboratory's pure parts: experiments, cells, results."""
 
+import csv
 import json
 import math
 from pathlib import Path
 
 import pytest
 
-from batchflush import cli, paths
-from batchflush.errors import UsageError
-from batchflush.lab import diff, experiment, kernels, knee, posting, results, workloads
+from batchflush import cli, cluster, paths
+from batchflush.errors import BatchflushError, UsageError
+from batchflush.guest import packages
+from batchflush.lab import (
+    cell,
+    diff,
+    experiment,
+    kernels,
+    knee,
+    posting,
+    results,
+    seeds,
+    workloads,
+)
 
 SMALL = """
 title = "small"
@@ -264,6 +276,60 @@ def test_diff_fails_on_a_regression_and_on_a_cell_that_failed(tmp_path: Path) ->
         diff_of(files["old"], files["other"])
     with pytest.raises(UsageError, match="has no kernel x; it has k"):
         diff_of(files["old"], "--kernels", "k", "x")
+
+
+def test_a_full_disk_is_told_in_one_sentence() -> None:
+    with pytest.raises(BatchflushError, match="cannot write /dev/full: No space left on device"):
+        results.File(Path("/dev/full")).begin()
+
+
+def test_whatever_happens_in_a_cell_fails_that_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_space(task: cell.Task) -> results.Record:
+        raise OSError(28, "No space left on device", "initramfs.cpio")
+
+    monkeypatch.setattr(cell, "_boot", no_space)
+    one = next(experiment.load(written(tmp_path, SMALL)).cells())
+    kernel = packages.Kernel(tmp_path, {}, tmp_path)
+    failed = cell.run(cell.Task(one, kernel, "image", "key", tmp_path))
+    assert failed["status"] == "failed"
+    assert "No space left on device: 'initramfs.cpio'" in failed["error"]
+
+
+def test_a_scheduler_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    with (
+        pytest.raises(BatchflushError, match="no Dask scheduler answers at tcp:"),
+        cluster.connected("tcp://127.0.0.1:1"),
+    ):
+        pass
+
+
+def test_what_is_kept_of_the_five_experiments_is_in_their_order(tmp_path: Path) -> None:
+    more = {"kernel-identity": "k", "host-seconds": 1.0}
+    records = [
+        record(key, value=value) | {"threads": threads} | more
+        for key, value, threads in [("b", 2, 4), ("a", 1, 2)]
+    ]
+    order = [{label: one[label] for label in results.LABELS} for one in reversed(records)]
+    header = {"experiment": "s9", "title": "t", "command": "c", "shape": "exact", "seed": 1,
+              "qemu": "q", "kernels": {}, "order": order}  # fmt: skip
+    file = results.File(tmp_path / "results.jsonl", header)
+    for one in records:
+        file.add(one)
+    file.write_csv()
+    seeds.keep(file, tmp_path / "kept")
+    rows = list(csv.DictReader((tmp_path / "kept/s9.csv").open()))
+    assert [(row["threads"], row["value"]) for row in rows] == [("2", "1"), ("4", "2")]
+    about = json.loads((tmp_path / "kept/s9.json").read_text())
+    assert (about["cells"], about["failed"], about["kernel-images"]) == (2, 0, ["k"])
+
+
+def test_an_experiment_that_is_not_one_of_the_five_is_refused() -> None:
+    args = cli.parse(["lab", "seeds", "--only", "s0,s7"])
+    with pytest.raises(UsageError, match="--only=s7 is not known; allowed are s0, s1, s2, s3, s4"):
+        args.run(args)
 
 
 # --- the knee -----------------------------------------------------------------------------

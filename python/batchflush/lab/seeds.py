@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
         if one.name == "s0":
             posting.show_scores(file)
         if args.into:
-            _keep(file, args.into)
+            keep(file, args.into)
     console.print(f"{len(wanted)} experiments in {duration(timer.seconds())}")
     return code
 
 
-def _keep(file: results.File, folder: Path) -> None:
+def keep(file: results.File, folder: Path) -> None:
     """The CSV under the experiment's name, and beside it who was measured."""
     name = file.header["experiment"]
     records = list(file.records.values())
