@@ -75,11 +75,11 @@ def test_a_mount_without_barriers_is_found_out(tmp_path: Path) -> None:
     other = Path(shutil.copy(log, tmp_path / "other.log"))
     shutil.copy(log.with_suffix(".json"), tmp_path / "other.json")
     seen = crash(
-        "explore", other, "--check", "guest", "--workers", "1", "--stop-after", "1",
-        "--states", "40", "--minutes", "5", "--minimise", "0", "--seed", "1",
+        "explore", other, "--check", "guest", "--workers", "1", "--states", "4",
+        "--minutes", "5", "--minimise", "0", "--seed", "1",
     )  # fmt: skip
     assert seen.returncode == 1, seen.stdout + seen.stderr
-    assert any("synced" in f or "e2fsck" in f for f in report(other)["findings"])
+    assert any("synced" in finding for finding in report(other)["findings"])
 
     # Nothing that was tried is tried again.
     more = crash("explore", log, "--states", "10", "--minimise", "0")

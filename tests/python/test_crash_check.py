@@ -187,6 +187,20 @@ def test_the_witness_keeps_its_own_promises(tmp_path: Path) -> None:
         assert len(broken(owed, {**files, name: files[name][:500]})) == 1
 
 
+def test_nothing_is_acknowledged_by_a_dead_disk(tmp_path: Path) -> None:
+    """A short file stands for a disk that does not answer."""
+    folder, disk = tmp_path / "files", tmp_path / "disk"
+    folder.mkdir()
+    disk.write_bytes(bytes(4096))
+    assert len(told("run", folder, f"-{disk}", "0", "1", "1")) == 4
+    disk.write_bytes(bytes(100))
+    done = subprocess.run(
+        [witness_program(), "run", folder, f"-{disk}", "0", "1", "1"], capture_output=True
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"the disk does not answer" in done.stderr
+
+
 def test_the_guest_sees_the_files_as_we_do(tmp_path: Path) -> None:
     _, files = witnessed(tmp_path)
     for name in list(files)[::2]:

@@ -35,7 +35,7 @@ from batchflush.guest.command_line import Boot, Disk
 RUN, RESET = "run", "reset"
 POLICIES = ("subset", "torn")
 # Longest that a cut and its check, or the boot before the first one, may take.
-SILENCE_SECONDS = 120
+SILENCE_SECONDS = 600
 EVENT_SECONDS = 10
 # So that what a later write took away can come back.
 HISTORY_BYTES = 64 << 20

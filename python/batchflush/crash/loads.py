@@ -11,7 +11,8 @@ A load is a shell script that does what the host tells it, again and again:
 
 Before each it says "ready", and before the writing begins "loaded"; so the host knows when
 to cut and when to restore the power. What was acknowledged it says in "mark" messages, all
-of them before the next "ready". The words of init.sh's channel are used.
+of them before the next "ready", and none for what a system call says when the disk is dead
+already. The words of init.sh's channel are used.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def script(load: Load, file_system: str, disk: str) -> str:
     mount = f"mount -t {file_system} {disk} /mnt"
     check = known.check.format(disk=disk)
     return f"""\
+disk={disk}
 finding() {{
     said=$(tail -n 4 /tmp/said | tr -cd ' -~\\n' | tr -d '"\\\\' | tr '\\n' ' ')
     report "{{\\"type\\": \\"finding\\", \\"text\\": \\"$1: $said\\"}}"
@@ -148,7 +150,7 @@ case $2 in
     fs_mark) fs_mark -d /mnt/beside -s 4096 -n 100000 -D 16 -l /tmp/log >/dev/null 2>&1 & ;;
     stress) /bin/stress /mnt/beside $3 & ;;
     esac
-    /bin/witness run /mnt/load - 0 $1 1000000 >&3 2>/tmp/said""",
+    /bin/witness run /mnt/load -$disk 0 $1 1000000 >&3 2>/tmp/said""",
     tell="/bin/witness tell /mnt/load",
     judge=_judge_files,
     words=lambda chance: " ".join(

@@ -13,7 +13,10 @@
  * whatever position the log gives it, that call was acknowledged before.
  * It holds MARK, a serial number and a text, and a slot of its own for
  * each thread.  With the device "-" marks are lines of JSON on standard
- * output, {"type": "mark", "text": TEXT}, each written at once.
+ * output, {"type": "mark", "text": TEXT}, each written at once; with
+ * "-DEVICE" only while that disk answers a direct read.  What a system
+ * call returns once the disk is dead acknowledges nothing: XFS's fsync of
+ * a directory succeeds when its log has been given up.
  *
  * Each thread of `run` works on files of its own and syncs all it does.
  * Its marks say what the file system owes it from there on:
@@ -57,6 +60,7 @@
 typedef struct Marker {
     int fd;
     bool lines;                 /* of JSON, in place of blocks */
+    int disk;                   /* that has to answer before, or -1 */
     off_t offset;
     unsigned long serial;
     char *block;
@@ -86,10 +90,12 @@ fail(const char *format, ...)
 
 static void marker_open(Marker *marker, const char *device, off_t offset)
 {
-    marker->lines = !strcmp(device, "-");
+    marker->lines = device[0] == '-';
     marker->fd = marker->lines ? STDOUT_FILENO
                                : open(device, O_WRONLY | O_DIRECT);
-    if (marker->fd < 0) {
+    marker->disk = marker->lines && device[1]
+        ? open(device + 1, O_RDONLY | O_DIRECT) : -1;
+    if (marker->fd < 0 || (marker->lines && device[1] && marker->disk < 0)) {
         fail("cannot open %s", device);
     }
     marker->offset = offset;
@@ -101,9 +107,14 @@ static void marker_open(Marker *marker, const char *device, off_t offset)
 
 static void write_line(Marker *marker, const char *text)
 {
-    int bytes = snprintf(marker->block, MARK_BYTES,
-                         "{\"type\": \"mark\", \"text\": \"%s\"}\n", text);
+    int bytes;
 
+    if (marker->disk >= 0 &&
+        pread(marker->disk, marker->block, MARK_BYTES, 0) != MARK_BYTES) {
+        fail("the disk does not answer");
+    }
+    bytes = snprintf(marker->block, MARK_BYTES,
+                     "{\"type\": \"mark\", \"text\": \"%s\"}\n", text);
     if (write(marker->fd, marker->block, bytes) != bytes) {
         fail("cannot write a mark");
     }
