@@ -30,6 +30,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "limit(seconds): time limit of a test that is a coroutine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of one turn come before the next one, so that half a run says something of each."""
+
+    def turn(item: pytest.Item) -> int:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        return parameters.get("turn", 0)
+
+    items.sort(key=turn)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine, within its time limit."""
