@@ -150,7 +150,7 @@ case $2 in
     fs_mark) fs_mark -d /mnt/beside -s 4096 -n 100000 -D 16 -l /tmp/log >/dev/null 2>&1 & ;;
     stress) /bin/stress /mnt/beside $3 & ;;
     esac
-    /bin/witness run /mnt/load -$disk 0 $1 1000000 >&3 2>/tmp/said""",
+    { /bin/witness run /mnt/load - 0 $1 1000000 2>/tmp/said; } | /bin/witness relay $disk >&3""",
     tell="/bin/witness tell /mnt/load",
     judge=_judge_files,
     words=lambda chance: " ".join(
@@ -208,7 +208,7 @@ def _sqlite(journal_mode: str, synchronous: str) -> Load:
         prepare=f'sqlite3 /mnt/load/db "{first}" >/dev/null',
         work=f"""\
 {{ printf '{statements}'; awk -v row="{ROW}" '{TRANSACTIONS}'; }} 2>/dev/null |
-        sqlite3 -bail /mnt/load/db >&3 2>/tmp/said""",
+        sqlite3 -bail /mnt/load/db 2>/tmp/said | /bin/witness relay $disk >&3""",
         tell=f'sqlite3 -bail /mnt/load/db "{TELL}"',
         judge=_judge_sqlite,
     )

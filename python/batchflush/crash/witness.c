@@ -7,16 +7,17 @@
  *     witness run DIR DEVICE OFFSET THREADS ROUNDS
  *     witness fill DIR BYTES
  *     witness tell DIR
+ *     witness relay DEVICE
  *
  * A mark is a direct write of 4096 bytes to the disk itself, beyond the
  * file system: it begins when the system call before it has returned, so
  * whatever position the log gives it, that call was acknowledged before.
  * It holds MARK, a serial number and a text, and a slot of its own for
  * each thread.  With the device "-" marks are lines of JSON on standard
- * output, {"type": "mark", "text": TEXT}, each written at once; with
- * "-DEVICE" only while that disk answers a direct read.  What a system
- * call returns once the disk is dead acknowledges nothing: XFS's fsync of
- * a directory succeeds when its log has been given up.
+ * output, {"type": "mark", "text": TEXT}, each written at once.  `relay`
+ * passes lines on while the disk answers a direct read after each.  What
+ * a system call returns once the disk is dead acknowledges nothing: XFS's
+ * fsync of a directory succeeds when its log has been given up.
  *
  * Each thread of `run` works on files of its own and syncs all it does.
  * Its marks say what the file system owes it from there on:
@@ -60,7 +61,6 @@
 typedef struct Marker {
     int fd;
     bool lines;                 /* of JSON, in place of blocks */
-    int disk;                   /* that has to answer before, or -1 */
     off_t offset;
     unsigned long serial;
     char *block;
@@ -90,12 +90,10 @@ fail(const char *format, ...)
 
 static void marker_open(Marker *marker, const char *device, off_t offset)
 {
-    marker->lines = device[0] == '-';
+    marker->lines = !strcmp(device, "-");
     marker->fd = marker->lines ? STDOUT_FILENO
                                : open(device, O_WRONLY | O_DIRECT);
-    marker->disk = marker->lines && device[1]
-        ? open(device + 1, O_RDONLY | O_DIRECT) : -1;
-    if (marker->fd < 0 || (marker->lines && device[1] && marker->disk < 0)) {
+    if (marker->fd < 0) {
         fail("cannot open %s", device);
     }
     marker->offset = offset;
@@ -107,14 +105,9 @@ static void marker_open(Marker *marker, const char *device, off_t offset)
 
 static void write_line(Marker *marker, const char *text)
 {
-    int bytes;
+    int bytes = snprintf(marker->block, MARK_BYTES,
+                         "{\"type\": \"mark\", \"text\": \"%s\"}\n", text);
 
-    if (marker->disk >= 0 &&
-        pread(marker->disk, marker->block, MARK_BYTES, 0) != MARK_BYTES) {
-        fail("the disk does not answer");
-    }
-    bytes = snprintf(marker->block, MARK_BYTES,
-                     "{\"type\": \"mark\", \"text\": \"%s\"}\n", text);
     if (write(marker->fd, marker->block, bytes) != bytes) {
         fail("cannot write a mark");
     }
@@ -366,6 +359,28 @@ static int tell(const char *path)
     return 0;
 }
 
+static int relay(const char *device)
+{
+    char line[TEXT_BYTES * 2];
+    int fd = open(device, O_RDONLY | O_DIRECT);
+    char *block;
+
+    if (fd < 0 || posix_memalign((void **)&block, MARK_BYTES, MARK_BYTES)) {
+        fail("cannot open %s", device);
+    }
+    while (fgets(line, sizeof(line), stdin)) {
+        size_t bytes = strlen(line);
+
+        if (pread(fd, block, MARK_BYTES, 0) != MARK_BYTES) {
+            return 0;
+        }
+        if (write(STDOUT_FILENO, line, bytes) != (ssize_t)bytes) {
+            fail("cannot write a line");
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 5 && !strcmp(argv[1], "mark")) {
@@ -384,6 +399,9 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && !strcmp(argv[1], "tell")) {
         return tell(argv[2]);
+    }
+    if (argc == 3 && !strcmp(argv[1], "relay")) {
+        return relay(argv[2]);
     }
     fprintf(stderr, "witness: see its source for how to use it\n");
     return 2;
