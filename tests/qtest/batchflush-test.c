@@ -1740,6 +1740,89 @@ static void test_power_refusals(void)
     qtest_quit(qts);
 }
 
+/* Which sectors of a block hold the pattern: bits. */
+static unsigned sectors_that_hold(Disk *disk, uint64_t offset,
+                                  uint8_t pattern)
+{
+    Request req = submit(disk, &disk->disk, VIRTIO_BLK_T_IN, offset, BLOCK,
+                         ~pattern);
+    uint8_t data[BLOCK];
+    unsigned sectors = 0;
+
+    step(disk, 100 * WRITE_NS);
+    g_assert_cmphex(wait_status(disk, req), ==, VIRTIO_BLK_S_OK);
+    qtest_memread(disk->qts, req.address + 16, data, sizeof(data));
+    for (int i = 0; i < 8; i++) {
+        sectors |= buffer_is(data + i * 512, 512, pattern) << i;
+    }
+    return sectors;
+}
+
+/* The trace of docs/contract.rst: what is left of W2', W3 and W4. */
+static void run_trace(const char *policy, int seed, uint8_t left[3])
+{
+    g_autofree char *arguments = g_strdup_printf(
+        "'guest': 'run', 'policy': '%s', 'seed': %d", policy, seed);
+    Request flush;
+    Disk disk = {};
+
+    disk_start(&disk, TIMES ",write-cache=volatile");
+    submit_write(&disk, 1 * BLOCK, 0x11);
+    submit_write(&disk, 2 * BLOCK, 0x22);
+    step(&disk, WRITE_NS);
+    flush = submit_flush(&disk);
+    step(&disk, WRITE_NS / 2);
+    submit_write(&disk, 2 * BLOCK, 0x2a);
+    submit_write(&disk, 3 * BLOCK, 0x33);
+    step(&disk, DESTAGE_NS + FLUSH_NS - WRITE_NS / 2);
+    g_assert_cmphex(status(&disk, flush), ==, VIRTIO_BLK_S_OK);
+    submit_write(&disk, 4 * BLOCK, 0x44);
+    step(&disk, WRITE_NS / 2);
+    order_cut(&disk, arguments);
+    restore(&disk);
+
+    g_assert_cmphex(sectors_that_hold(&disk, BLOCK, 0x11), ==, 0xff);
+    left[0] = sectors_that_hold(&disk, 2 * BLOCK, 0x2a);
+    left[1] = sectors_that_hold(&disk, 3 * BLOCK, 0x33);
+    left[2] = sectors_that_hold(&disk, 4 * BLOCK, 0x44);
+    g_assert_cmphex(sectors_that_hold(&disk, 2 * BLOCK, 0x22) | left[0], ==,
+                    0xff);
+    g_assert_cmphex(sectors_that_hold(&disk, 3 * BLOCK, 0) | left[1], ==,
+                    0xff);
+    g_assert_cmphex(sectors_that_hold(&disk, 4 * BLOCK, 0) | left[2], ==,
+                    0xff);
+    disk_end(&disk);
+}
+
+static void test_worked_trace(void)
+{
+    static const struct {
+        const char *policy;
+        int seed;
+        uint8_t left[3];
+    } rows[] = {
+        { "drop-all", 1, { 0x00, 0x00, 0x00 } },
+        { "prefix", 1, { 0xff, 0x00, 0x00 } },
+        { "prefix", 6, { 0xff, 0xff, 0x00 } },
+        { "prefix", 3, { 0xff, 0xff, 0xff } },
+        { "subset", 2, { 0xff, 0x00, 0x00 } },
+        { "subset", 7, { 0x00, 0xff, 0x00 } },
+        { "subset", 1, { 0x00, 0x00, 0xff } },
+        { "torn", 1, { 0xc3, 0xe6, 0xe2 } },
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++) {
+        uint8_t left[3];
+
+        run_trace(rows[i].policy, rows[i].seed, left);
+        g_test_message("%s, seed %d: %02x %02x %02x", rows[i].policy,
+                       rows[i].seed, left[0], left[1], left[2]);
+        for (int j = 0; j < 3; j++) {
+            g_assert_cmphex(left[j], ==, rows[i].left[j]);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -1798,5 +1881,6 @@ int main(int argc, char **argv)
     qtest_add_func("batchflush/power/lie-delayed", test_lie_delayed);
     qtest_add_func("batchflush/power/lie-fua", test_lie_fua);
     qtest_add_func("batchflush/power/refusals", test_power_refusals);
+    qtest_add_func("batchflush/power-cut/worked-trace", test_worked_trace);
     return g_test_run();
 }
