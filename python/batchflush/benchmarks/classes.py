@@ -200,7 +200,7 @@ async def at_node(profile: Profile, times: Mapping[Load, float]) -> dict[Load, f
         for load in times:
             count = requests(profile, load)
             if load.flush:
-                measured[load] = await node.durable(count // 4, flushes(profile))
+                measured[load] = await node.durable(count, flushes(profile))
             else:
                 measured[load] = await node.closed_loop(
                     load.write, min(load.depth, count), count, load.block, load.sequential
