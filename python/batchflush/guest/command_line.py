@@ -102,6 +102,8 @@ class Boot:
     modules: tuple[str, ...] = ("ext4",)
     # Where another monitor listens, for the user.
     monitor: Path | None = None
+    # QEMU's arguments for devices beside the disk.
+    devices: tuple[str, ...] = ()
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
@@ -176,7 +178,7 @@ def boot_arguments(boot: Boot) -> list[str]:
         "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs),
         "-append", " ".join(kernel_parameters(boot)),
         *_monitor_arguments(boot.monitor),
-        *disk_arguments(boot.disk, boot.ioeventfd),
+        *disk_arguments(boot.disk, boot.ioeventfd), *boot.devices,
     ]  # fmt: skip
 
 
