@@ -69,6 +69,8 @@ def test_a_key_changes_with_what_a_cell_is_made_of_and_with_nothing_else(tmp_pat
     assert cells[0].key("other image", "qemu") != keys[0]
     assert cells[0].key("image", "other qemu") != keys[0]
     changed = SMALL.replace("20000000", "20000001")
+    fewer = list(experiment.load(written(tmp_path, SMALL.replace("[2, 4, 8]", "[4]"))).cells())
+    assert {cell.key("image", "qemu") for cell in fewer} < set(keys)
     slower = next(experiment.load(written(tmp_path, changed)).cells())
     assert slower.key("image", "qemu") != keys[0]
 

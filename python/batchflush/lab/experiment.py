@@ -139,8 +139,11 @@ class Cell:
     def key(self, kernel_identity: str, qemu_identity: str) -> str:
         """A result under the same key need not be measured again."""
         profile = profiles.find(self.profile)
+        # The cell has its own number of threads; which others the experiment has is no matter.
+        own = {str(self.threads): self.workload.files_per_thread(self.threads)}
+        workload = replace(self.workload, threads=(), files=own)
         content = {
-            **asdict(self),
+            **asdict(replace(self, workload=workload)),
             "kernel": [kernel_identity, *self.kernel.parameters],
             "class": {name: setting.value for name, setting in profile.node.items()},
             "front-end": {name: setting.value for name, setting in profile.front_end.items()},
