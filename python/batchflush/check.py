@@ -120,6 +120,14 @@ def _jobs() -> list[Result]:
     return _pytest("jobs", limit, files, env={"BF_REPEAT": repeat})
 
 
+def _cuts() -> list[Result]:
+    """Ten thousand power cuts in a process, under each kind of cache."""
+    build.qemu()
+    cuts = os.environ.get("BF_CUTS") or "10000"
+    limit = 20 * (60 + max(int(cuts), 10))
+    return _pytest("cuts", limit, ["driver/test_cuts.py"], env={"BF_CUTS": cuts})
+
+
 def _guest() -> list[Result]:
     """Real kernels on the emulated disks."""
     build.qemu()
@@ -221,6 +229,7 @@ LONG_SUITES: dict[str, Callable[[], list[Result]]] = {
     "qemu-qtests": _qemu_qtests,
     "iotests": _iotests,
     "jobs": _jobs,
+    "cuts": _cuts,
     "addresses": _addresses,
     "threads": _threads,
     "sanitizers": _sanitizers,
