@@ -8,6 +8,7 @@
 
 #include "qemu/osdep.h"
 #include "block/block-io.h"
+#include "block/coroutines.h"
 #include "block/snapshot.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
@@ -161,6 +162,7 @@ static bool open_battery_file(BDRVBatchflushState *s, const char *filename,
 {
     int64_t size;
 
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
     if (!filename) {
         return true;
     }
@@ -349,6 +351,7 @@ static bool check_medium(const BDRVBatchflushState *s, QDict *options,
 {
     const char *name = qdict_get_try_str(options, "file");
 
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
     if (s->log && name && bdrv_find_node(name) != s->bs->file->bs) {
         error_setg(errp, "file=%s cannot be set while the node has a log; "
                    "allowed is %s", name,
