@@ -39,7 +39,10 @@ async def test_what_is_left(
     found = await cut_often(tmp_path, image, options, CUTS, seed, iothread=iothread)
     assert not found.wrong
     assert found.cuts == CUTS
-    assert found.kept_bytes > 0 and (cache == "none" or found.lost_bytes > 0)
+    # The cuts met something, and what they met was not always kept, nor always lost.
+    assert found.kept_bytes + found.lost_bytes > 0
+    if cache == "volatile":
+        assert found.kept_bytes > 0 and found.lost_bytes > 0
     if cache == "battery":
         assert found.hold_ups_over > 0
 
