@@ -156,7 +156,7 @@ def by_hand(profile: Profile) -> dict[Load, float]:
 
 
 def by_model(profile: Profile, size: int = DISK_BYTES) -> dict[Load, float]:
-    """Of the model alone; the stream is the medium's bandwidth."""
+    """Of the model alone; the stream by hand."""
     options = [
         part for name, s in profile.node.items() for part in ("--option", f"{name}={s.value}")
     ]
@@ -172,12 +172,22 @@ def by_model(profile: Profile, size: int = DISK_BYTES) -> dict[Load, float]:
         load: 1e9 / iops[load.depth]["write" if load.write else "read"]
         for load in (READ, READ_DEEP, WRITE, WRITE_DEEP)
     }
-    bandwidth = option(profile, "bandwidth")
-    if bandwidth:
-        times[STREAM] = LARGE_BLOCK * 1e9 / bandwidth
+    if option(profile, "bandwidth"):
+        times[STREAM] = stream_ns(profile)
     dirty = BLOCK if cache_of(profile) != "none" else 0
     times[DURABLE] = times[WRITE] + (flush[dirty] if flushes(profile) else 0)
     return times
+
+
+def stream_ns(profile: Profile) -> float:
+    """A large block at the medium's bandwidth, and its share of going on to the next tracks."""
+    transfer = LARGE_BLOCK * 1e9 / option(profile, "bandwidth")
+    rpm = option(profile, "rpm")
+    if not rpm:
+        return transfer
+    tracks = option(profile, "tracks-per-cylinder", 4)
+    moves = (tracks - 1) * option(profile, "track-switch-ns") + option(profile, "seek-settle-ns")
+    return transfer * (1 + moves / (tracks * 60e9 / rpm))
 
 
 # Measuring
@@ -187,8 +197,11 @@ def requests(profile: Profile, load: Load) -> int:
     """Enough for a mean, more where it has to even out chance; and writes no more than a
     quarter of the cache holds.
     """
-    alone = 800 if stated_by(profile) == "model" else 200
-    count = alone if load.depth == 1 else 960 if load.depth == DEEP else 64
+    by_chance = stated_by(profile) == "model"
+    if load is STREAM:
+        # A head has to find the beginning first.
+        return 768 if by_chance else 64
+    count = 960 if load.depth == DEEP else 800 if by_chance else 200
     if load is DURABLE or not load.write or cache_of(profile) == "none":
         return count
     return min(count, option(profile, "cache-size", 64 << 20) // 4 // load.block)
