@@ -202,9 +202,14 @@ def requests(profile: Profile, load: Load) -> int:
         # A head has to find the beginning first.
         return 768 if by_chance else 64
     count = 960 if load.depth == DEEP else 800 if by_chance else 200
-    if load is DURABLE or not load.write or cache_of(profile) == "none":
+    cache, size = cache_of(profile), option(profile, "cache-size", 64 << 20)
+    if not load.write or cache == "none" or (load is DURABLE and cache == "volatile"):
         return count
-    return min(count, option(profile, "cache-size", 64 << 20) // 4 // load.block)
+    room = size // 4
+    if load is DURABLE and (mark := option(profile, "destage-high-percent")):
+        # What goes to the medium meanwhile is in the way of an exclusive flush.
+        room = min(room, size * mark // 200)
+    return min(count, room // load.block)
 
 
 async def at_node(profile: Profile, times: Mapping[Load, float]) -> dict[Load, float]:
