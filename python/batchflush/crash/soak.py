@@ -197,14 +197,14 @@ def repeat_command(campaign: Campaign, number: int) -> str:
 
 def _table(results: Sequence[Result], errors: dict[int, str]) -> Table:
     table = Table(title="power cuts", title_justify="left")
-    table.add_column("Campaign")
+    table.add_column("Campaign", no_wrap=True)
     for name in ("Cuts", "Differ", "Synced", "Lost KiB", "Failing", "Minutes", "Verdict"):
         table.add_column(name, justify="right")
     for index, result in enumerate(results):
         told = result.document()
         table.add_row(
             result.campaign.name,
-            f"{told['cuts']} of {result.campaign.cuts}" if _early(result) else str(told["cuts"]),
+            f"{told['cuts']}/{result.campaign.cuts}" if _early(result) else str(told["cuts"]),
             str(told["different-survivors"]), f"{told['acknowledged']:,}",
             f"{told['lost-bytes'] >> 10:,}", str(told["failing"]), f"{told['seconds'] / 60:.1f}",
             "good" if good(result, errors.get(index)) else "[bold red]bad[/]",
