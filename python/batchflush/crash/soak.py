@@ -196,9 +196,9 @@ def repeat_command(campaign: Campaign, number: int) -> str:
 
 
 def _table(results: Sequence[Result], errors: dict[int, str]) -> Table:
-    table = Table(title="power cuts", title_justify="left")
+    table = Table(title="power cuts (lost: KiB)", title_justify="left")
     table.add_column("Campaign", no_wrap=True)
-    for name in ("Cuts", "Differ", "Synced", "Lost KiB", "Failing", "Minutes", "Verdict"):
+    for name in ("Cuts", "Differ", "Synced", "Lost", "Fail", "Min", "Is"):
         table.add_column(name, justify="right")
     for index, result in enumerate(results):
         told = result.document()
