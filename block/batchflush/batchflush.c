@@ -455,6 +455,23 @@ batchflush_co_getlength(BlockDriverState *bs)
     return bdrv_co_getlength(bs->file->bs);
 }
 
+/*
+ * What only the cache holds counts, perhaps twice.  Without it qcow2 on
+ * top would find its clusters preallocated, and holes in them.
+ */
+static int64_t coroutine_fn GRAPH_RDLOCK
+batchflush_co_get_allocated_file_size(BlockDriverState *bs)
+{
+    BDRVBatchflushState *s = bs->opaque;
+    int64_t size = bdrv_co_get_allocated_file_size(bs->file->bs);
+
+    if (size >= 0 && s->store) {
+        QEMU_LOCK_GUARD(&s->controller->lock);
+        size += bf_store_used(s->store);
+    }
+    return size;
+}
+
 static int coroutine_fn GRAPH_RDLOCK
 batchflush_co_get_info(BlockDriverState *bs, BlockDriverInfo *bdi)
 {
@@ -534,6 +551,8 @@ static BlockDriver bdrv_batchflush = {
     .bdrv_drain_end             = batchflush_drain_end,
 
     .bdrv_co_getlength          = batchflush_co_getlength,
+    .bdrv_co_get_allocated_file_size =
+                                  batchflush_co_get_allocated_file_size,
     .bdrv_co_get_info           = batchflush_co_get_info,
     .bdrv_co_preadv_part        = batchflush_co_preadv_part,
     .bdrv_co_pwritev_part       = batchflush_logged_pwritev_part,
