@@ -35,6 +35,12 @@ def test_a_race_is_ours_if_one_of_its_accesses_is(write: str, read: str, ours: b
     assert sanitizers.ours(report) is ours
 
 
+def test_what_the_thread_pool_has_done_is_no_race_of_ours() -> None:
+    worker = "handle_aiocb_rw ../block/file-posix.c:7\n    #2 worker_thread ../util/thread-pool.c:1"
+    (report,) = sanitizers.reports(RACE.format(OURS, worker))
+    assert not sanitizers.ours(report)
+
+
 def test_reports_are_told_apart() -> None:
     assert len(sanitizers.reports(RACE.format(OURS, OURS) + RACE.format(THEIRS, OURS))) == 2
 
