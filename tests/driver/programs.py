@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from qemu.qmp import ExecuteError, QMPClient
 from qemu.qmp.error import QMPError
 
@@ -28,6 +29,11 @@ LIMIT_SECONDS = 40
 # Far below LONG_NS, which nothing that has to be prompt may wait for.
 PROMPT_SECONDS = 4
 LONG_NS = 10_000_000_000
+
+# For tests with limits of microseconds.
+AS_BUILT = pytest.mark.skipif(
+    variants.PATIENCE > 1, reason="its limits are for a build without the compiler's checks"
+)
 
 Options = dict[str, Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import MIB
-from programs import Options, Program, daemon, disk, run
+from programs import AS_BUILT, Options, Program, daemon, disk, run
 
 from batchflush import paths
 from batchflush.nbd import connected
@@ -95,6 +95,7 @@ async def test_a_slow_child_makes_requests_late(tmp_path: Path) -> None:
     assert min(bucket["upper"] for bucket in told["histogram"]) >= 1000 * US
 
 
+@AS_BUILT
 async def test_a_turn_of_the_loop_is_short_while_a_request_spins(tmp_path: Path) -> None:
     """So whatever else the thread has to do is taken up soon."""
     node = disk("medium", write_latency_ns=SHORT_NS)
@@ -106,6 +107,7 @@ async def test_a_turn_of_the_loop_is_short_while_a_request_spins(tmp_path: Path)
     assert told["spin-ns"] > 500 * SHORT_NS / 2
 
 
+@AS_BUILT
 async def test_requests_are_taken_up_while_one_spins(tmp_path: Path) -> None:
     """At depth 32 a turn is the work on others; were it a spin, it would be SHORT_NS long."""
     node = disk("medium", write_latency_ns=SHORT_NS, queue_depth=CONNECTIONS * DEPTH)
@@ -140,6 +142,7 @@ async def no_spin(program: Program) -> bool:
     return told["spin-ns"] == 0 and told["spin-turns"] == []
 
 
+@AS_BUILT
 async def test_spinning_can_be_switched_off(tmp_path: Path) -> None:
     node = disk("medium", write_latency_ns=SHORT_NS, spin_max_ns=0)
     async with daemon(tmp_path, MEDIUM, node, iothread=True) as program:
