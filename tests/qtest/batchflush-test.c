@@ -145,6 +145,18 @@ static void disk_end(Disk *disk)
 }
 
 /*
+ * libqos never takes a descriptor back.  At the end of the ring begin
+ * anew: whoever had those descriptors has been answered.
+ */
+static void ring_again(QVirtQueue *vq)
+{
+    if (vq->free_head + 3 > vq->size) {
+        vq->free_head = 0;
+        vq->num_free = vq->size;
+    }
+}
+
+/*
  * Submit a request.  With ioeventfd off the device takes it up before
  * the call returns.
  */
@@ -158,6 +170,7 @@ static Request submit(Disk *disk, Port *port, uint32_t type,
     };
     uint32_t head;
 
+    ring_again(port->vq);
     qtest_writel(qts, req.address, type);
     qtest_writel(qts, req.address + 4, 0);
     qtest_writeq(qts, req.address + 8, offset / 512);
