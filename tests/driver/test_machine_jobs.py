@@ -56,7 +56,7 @@ VALUES = {
     "coalesce-wait": ("delta", "average"),
     "coalesce-max-wait-ns": (1000, 500_000),
     "coalesce-min-flush-ns": (0, 1_000_000),
-    "spin-max-ns": (0, 100_000),
+    "spin-max-ns": (0, 300_000),
     "max-lateness-ns": (0, 10_000_000_000),
     "power-cut-policy": ("drop-all", "prefix", "subset", "torn"),
     "battery-hold-up-ns": (0, 10_000_000_000),

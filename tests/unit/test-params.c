@@ -45,7 +45,7 @@ static const struct {
     { "coalesce-max-wait-ns", "15000000" },
     { "coalesce-min-flush-ns", "2000000" },
     { "clock", "auto" },
-    { "spin-max-ns", "100000" },
+    { "spin-max-ns", "300000" },
     { "max-lateness-ns", "0" },
     { "atomic-write-size", "512" },
     { "power-cuts", "on" },

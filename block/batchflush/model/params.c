@@ -209,7 +209,7 @@ const BfOption bf_options[] = {
         .help = "clock that times are served on (auto, virtual, realtime)",
     }, {
         .name = "spin-max-ns", FIELD(spin_max_ns), .kind = BF_OPTION_NS,
-        .max = 10 * MS_NS, .def = MS_NS / 10, .mutable_at_runtime = true,
+        .max = 10 * MS_NS, .def = 300000, .mutable_at_runtime = true,
         .of_controller = true,
         .help = "longest spin ahead of an instant in an iothread (0 = off)",
     }, {
