@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from batchflush import paths, profiles
+from batchflush import profiles
 from batchflush.guest import jobs, kvm, machine, packages
 from batchflush.guest.command_line import Boot, Disk
 
 LIMIT_SECONDS = 120
 FSYNCS = 40
 FS_MARK = f"fs_mark -d /mnt/fs_mark -s 4096 -n {FSYNCS // 4} -D 64 -t 4 -l /tmp/fs_log.txt"
-
-if not paths.QEMU_SYSTEM.exists():
-    pytest.skip("QEMU is not built: run ./batchflush build", allow_module_level=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,11 @@
 import asyncio
 from typing import Any
 
-import pytest
-
-from batchflush import paths, profiles
+from batchflush import profiles
 from batchflush.guest import helpers, kvm, machine, packages
 from batchflush.guest.command_line import Boot, Disk
 
 LIMIT_SECONDS = 300
-
-if not paths.QEMU_SYSTEM.exists():
-    pytest.skip("QEMU is not built: run ./batchflush build", allow_module_level=True)
 
 # It runs once more after the reset, and then the marker in block 2 is there.
 JOB = r"""

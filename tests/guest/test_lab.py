@@ -5,12 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from batchflush import paths
 from batchflush.guest import packages
 from batchflush.lab import cell, experiment, kernels, results, workloads
-
-if not paths.QEMU_SYSTEM.exists():
-    pytest.skip("QEMU is not built: run ./batchflush build", allow_module_level=True)
 
 
 @pytest.fixture(scope="session")

@@ -107,6 +107,8 @@ def test_junit_is_counted(tmp_path: Path) -> None:
         "<testcase classname='a' name='bad'><failure message='short'>long</failure></testcase>"
         "<testcase classname='a' name='broken'><error message='crashed'/></testcase>"
         "<testcase classname='a' name='left'><skipped message='no disk'/></testcase>"
+        "<testcase classname='a' name='module'><skipped message='collection skipped'>"
+        "('a.py', 3, 'Skipped: no kernel')</skipped></testcase>"
         "</testsuite></testsuites>"
     )
     assert list(check.junit(report)) == [
@@ -114,6 +116,7 @@ def test_junit_is_counted(tmp_path: Path) -> None:
         check.Result("a.bad", check.FAILED, "long"),
         check.Result("a.broken", check.FAILED, "crashed"),
         check.Result("a.left", check.SKIPPED, "no disk"),
+        check.Result("a.module", check.SKIPPED, "('a.py', 3, 'Skipped: no kernel')"),
     ]
 
 
