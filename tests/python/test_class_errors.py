@@ -10,19 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from class_files import GOOD
 
 from batchflush import cli, paths
 
-GOOD = """
-[disk]
-title = "a disk"
-[disk.node]
-write-cache = { value = "volatile", grade = "folk", source = "somebody" }
-flush-latency-ns = { value = 9000000, grade = "data sheet", source = "page 3" }
-[disk.front-end]
-device = { value = "virtio-blk-pci", grade = "folk", source = "us" }
-write-cache = { value = "on", grade = "folk", source = "us" }
-"""
 KEY = "flush-latency-ns = { value = 9000000"
 SOURCED = ", grade = 'folk', source = 'us' }"
 DEVICE = 'device = { value = "virtio-blk-pci", grade = "folk", source = "us" }'

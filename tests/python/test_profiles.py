@@ -5,21 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from class_files import GOOD
 
 from batchflush import curve, paths, profiles
 from batchflush.errors import BatchflushError, UsageError
 from batchflush.guest.command_line import Disk, disk_arguments, user_line
-
-GOOD = """
-[disk]
-title = "a disk"
-[disk.node]
-write-cache = { value = "volatile", grade = "folk", source = "somebody" }
-flush-latency-ns = { value = 9000000, grade = "data sheet", source = "page 3" }
-[disk.front-end]
-device = { value = "virtio-blk-pci", grade = "folk", source = "us" }
-write-cache = { value = "on", grade = "folk", source = "us" }
-"""
 
 
 def load_text(folder: Path, text: str) -> dict[str, profiles.Profile]:
