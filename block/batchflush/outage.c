@@ -259,23 +259,9 @@ static bool check_order(const BatchflushCutOrder *order, Error **errp)
     return true;
 }
 
-typedef struct Keep {
-    const BDRVBatchflushState *s;
-    bool held;
-    uint64_t floor;
-    BfChoice choice;
-} Keep;
-
 static bool keep(uint64_t number, uint64_t unit, void *opaque)
 {
-    const Keep *k = opaque;
-
-    /* Nor may one be lost that replaced what we do not have any more. */
-    if (k->held && (number <= k->floor ||
-                    !bf_completions_in_flight(k->s->completions, number))) {
-        return true;
-    }
-    return bf_choice_keep(&k->choice, number, unit);
+    return bf_choice_keep(opaque, number, unit);
 }
 
 BatchflushSurvivors *batchflush_settle(BDRVBatchflushState *s,
@@ -285,15 +271,16 @@ BatchflushSurvivors *batchflush_settle(BDRVBatchflushState *s,
     const char *name = bdrv_get_node_name(s->bs);
     g_autoptr(GArray) numbers = bf_cut_writes(s->store, s->history);
     BatchflushSurvivors *info = g_new0(BatchflushSurvivors, 1);
-    Keep k = {
-        .s = s, .held = held, .floor = bf_history_floor(s->history),
-    };
     BfSurvivors survivors;
+    BfChoice choice;
 
-    bf_choice_init(&k.choice, policy, bf_choice_part_seed(seed, name),
+    bf_choice_init(&choice, policy, bf_choice_part_seed(seed, name),
                    s->completions, (uint64_t *)numbers->data, numbers->len,
-                   k.floor);
-    bf_cut(s->store, s->history, s->params.atomic_write_size, keep, &k,
+                   bf_history_floor(s->history));
+    if (held) {
+        bf_choice_hold(&choice);
+    }
+    bf_cut(s->store, s->history, s->params.atomic_write_size, keep, &choice,
            &survivors);
     bf_completions_settle(s->completions);
     *info = (BatchflushSurvivors) {

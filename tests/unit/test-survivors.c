@@ -649,8 +649,6 @@ static void do_flush(World *w, Kind kind)
 
 typedef struct Keep {
     const World *w;
-    bool held;
-    uint64_t floor;
     BfChoice choice;
 } Keep;
 
@@ -658,10 +656,7 @@ static bool keep(uint64_t number, uint64_t unit, void *opaque)
 {
     const Keep *k = opaque;
 
-    return (k->held &&
-            (number <= k->floor ||
-             !bf_completions_in_flight(k->w->completions, number))) ||
-           k->w->setup.mutant == MUTANT_TOO_KIND ||
+    return k->w->setup.mutant == MUTANT_TOO_KIND ||
            bf_choice_keep(&k->choice, number, unit);
 }
 
@@ -669,13 +664,15 @@ static BfSurvivors cut_once(World *w, BfCutPolicy policy, uint64_t chosen,
                             bool held)
 {
     g_autoptr(GArray) numbers = bf_cut_writes(w->store, w->history);
-    Keep k = {
-        .w = w, .held = held, .floor = bf_history_floor(w->history),
-    };
+    Keep k = { .w = w };
     BfSurvivors survivors;
 
     bf_choice_init(&k.choice, policy, chosen, w->completions,
-                   (uint64_t *)numbers->data, numbers->len, k.floor);
+                   (uint64_t *)numbers->data, numbers->len,
+                   bf_history_floor(w->history));
+    if (held) {
+        bf_choice_hold(&k.choice);
+    }
     bf_cut(w->store, w->history, w->setup.unit, keep, &k, &survivors);
     bf_completions_settle(w->completions);
     w->lost += survivors.lost_bytes;

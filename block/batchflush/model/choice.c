@@ -122,15 +122,26 @@ void bf_choice_init(BfChoice *choice, BfCutPolicy policy, uint64_t seed,
         .policy = policy,
         .seed = seed,
         .completions = completions,
+        .floor = floor,
     };
     if (policy == BF_CUT_PREFIX) {
         choice->last = draw_last(choice, numbers, count, floor);
     }
 }
 
+void bf_choice_hold(BfChoice *choice)
+{
+    choice->held = true;
+}
+
 bool bf_choice_keep(const BfChoice *choice, uint64_t number,
                     uint64_t sector)
 {
+    if (choice->held &&
+        (number <= choice->floor ||
+         !bf_completions_in_flight(choice->completions, number))) {
+        return true;
+    }
     switch (choice->policy) {
     case BF_CUT_PREFIX:
         return choice->last &&

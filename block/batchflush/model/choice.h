@@ -43,8 +43,10 @@ bool bf_completions_before(const BfCompletions *completions, uint64_t a,
 typedef struct BfChoice {
     BfCutPolicy policy;
     uint64_t seed;
+    bool held;          /* by a battery: what is completed survives */
     const BfCompletions *completions;
     uint64_t last;      /* prefix: the last one that survives, 0: none */
+    uint64_t floor;
 } BfChoice;
 
 /*
@@ -55,6 +57,13 @@ typedef struct BfChoice {
 void bf_choice_init(BfChoice *choice, BfCutPolicy policy, uint64_t seed,
                     const BfCompletions *completions,
                     const uint64_t *numbers, size_t count, uint64_t floor);
+
+/*
+ * The cache is held by a battery: only writes in flight are chosen among,
+ * and of those only such as came after the floor, as others replaced what
+ * is not there any more.
+ */
+void bf_choice_hold(BfChoice *choice);
 
 /* Whether write @number survives in a sector. */
 bool bf_choice_keep(const BfChoice *choice, uint64_t number,
