@@ -430,7 +430,8 @@ change_in_turn(const Request *req, const MediumChange *change,
         ret = func(change);
         qemu_mutex_lock(&c->lock);
     }
-    if (ret == 0 && !undo) {
+    /* After a cut, the cache may hold the only copy of what survived. */
+    if (ret == 0 && !undo && bf_power_alive(&c->power, req->epoch)) {
         drop_replaced(s, change, place);
     }
     if (s->store) {

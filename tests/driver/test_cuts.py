@@ -4,15 +4,18 @@
 BF_SEED=N repeats the requests of a run, BF_CUTS=N makes it longer.
 """
 
+import asyncio
 from pathlib import Path
 
 import mutants
 import pytest
-from conftest import Image
+from conftest import MIB, Image
 from cuts import CUTS, cut_often
-from load import CACHES, MARKS, SEED
+from load import CACHES, KIB, MARKS, SEED
 from mutants import Mutant
-from programs import Options
+from programs import LONG_NS, Options, Program, daemon, disk, file
+
+from batchflush.nbd import RequestError, connected
 
 LIMIT_SECONDS = 60 + CUTS
 TRIES = 400
@@ -53,13 +56,17 @@ async def test_a_lie_is_found_out(lie: str, image: Image, tmp_path: Path) -> Non
     """The oracle notices a disk that acknowledges what it has not done."""
     print(f"BF_SEED={SEED}")
     options = {**CACHES["volatile"], "cache_size": 1 << 20, "lie": lie}
-    found = await cut_often(tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True)
+    found = await cut_often(
+        tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True
+    )
     assert found.wrong
 
 
 @pytest.mark.limit(LIMIT_SECONDS)
 @pytest.mark.parametrize("mutant", mutants.ALL, ids=lambda mutant: mutant.name)
-async def test_a_mutant_is_found_out(mutant: Mutant, image: Image, tmp_path: Path) -> None:
+async def test_a_mutant_is_found_out(
+    mutant: Mutant, image: Image, tmp_path: Path
+) -> None:
     """Nor does a mistake in the driver escape it."""
     print(f"BF_SEED={SEED}")
     options = {**CACHES["volatile"], **MARKS}
@@ -68,3 +75,45 @@ async def test_a_mutant_is_found_out(mutant: Mutant, image: Image, tmp_path: Pat
         tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True, program=program
     )
     assert found.wrong
+
+
+async def until_written(program: Program, node: str, writes: int) -> None:
+    """Wait until so many writes have arrived there."""
+    while True:
+        nodes = await program.execute("query-batchflush")
+        if any(
+            info["node-name"] == node and info["writes"] == writes for info in nodes
+        ):
+            return
+
+
+@pytest.mark.parametrize("zero_latency_ns", [0, 1000], ids=["now", "later"])
+async def test_zeroes_in_flight_take_no_completed_write(
+    zero_latency_ns: int, image: Image, tmp_path: Path
+) -> None:
+    """The cut falls while the child is at it: the cache keeps what its battery holds.
+
+    It holds the only copy. What has been destaged of it is taken back, for its time is not over.
+    """
+    path = image(pattern=0xAA)
+    slow = {"driver": "batchflush", "node-name": "slow", "zero-latency-ns": LONG_NS}
+    medium = {**slow, "file": file(path)}
+    times = {"destage_latency_ns": LONG_NS, "zero_latency_ns": zero_latency_ns}
+    marks = {"destage_high_percent": 1, "destage_low_percent": 0}
+    node = disk("slow", write_cache="battery", cache_size=MIB, **times, **marks)
+    written = bytes([0xBB]) * (64 * KIB)
+    order = {"guest": "run", "policy": "drop-all"}
+    async with (
+        daemon(tmp_path, medium, node) as program,
+        connected(tmp_path / "nbd") as connection,
+    ):
+        await connection.write(0, written)
+        await until_written(program, "slow", 1)
+        zeroes = asyncio.create_task(connection.zero(0, len(written)))
+        await until_written(program, "slow", 2)
+        await program.execute("batchflush-power-cut", node_name="disk", **order)
+        await program.execute("batchflush-power-restore", node_name="disk")
+        with pytest.raises(RequestError):
+            await zeroes
+        left = await connection.read(0, len(written))
+    assert left in (written, bytes(len(written)))
