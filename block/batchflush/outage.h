@@ -82,7 +82,10 @@ void batchflush_cut_forget(BatchflushController *c,
 /* Returns whether one was waiting. */
 bool batchflush_cut_withdraw(BatchflushController *c);
 
-/* Controllers that a command speaks of; not empty, or NULL and @errp. */
+/*
+ * Controllers that a command speaks of, the newest first; not empty, or
+ * NULL and @errp.
+ */
 GPtrArray *batchflush_controllers_named(const char *node_name,
                                         const char *controller,
                                         Error **errp);

@@ -193,7 +193,8 @@ bool batchflush_restore(const char *node_name, const char *controller,
         any |= batchflush_cut_withdraw(g_ptr_array_index(named, i));
     }
     end_requests();
-    for (guint i = 0; i < named->len; i++) {
+    /* The oldest first: what survived on a node is written to its child. */
+    for (guint i = named->len; i-- > 0;) {
         BatchflushController *c = g_ptr_array_index(named, i);
 
         if (!qatomic_read(&c->power.off)) {
@@ -222,7 +223,7 @@ void batchflush_restore_at_reset(void)
         return;
     }
     end_requests();
-    for (guint i = 0; i < named->len; i++) {
+    for (guint i = named->len; i-- > 0;) {
         BatchflushController *c = g_ptr_array_index(named, i);
 
         if (qatomic_read(&c->power.off) && c->restore_at_reset) {

@@ -117,3 +117,27 @@ async def test_zeroes_in_flight_take_no_completed_write(
             await zeroes
         left = await connection.read(0, len(written))
     assert left in (written, bytes(len(written)))
+
+
+async def test_a_node_on_another_comes_back(image: Image, tmp_path: Path) -> None:
+    """What survived on the upper one is written to the lower one, whose power has to be on."""
+    path = image(size=MIB, pattern=0xAA)
+    medium = {"driver": "batchflush", "node-name": "below", "write-cache": "volatile"}
+    node = disk({**medium, "file": file(path)}, write_cache="volatile", cache_size=MIB)
+    async with (
+        daemon(tmp_path, node) as program,
+        connected(tmp_path / "nbd") as connection,
+    ):
+        for block in range(64):
+            await connection.write(block * 4 * KIB, bytes([block]) * 4 * KIB)
+        with program.monitor.listener("BATCHFLUSH_POWER_CUT") as events:
+            await program.execute(
+                "batchflush-power-cut", guest="run", policy="subset", seed=1
+            )
+            nodes = (await events.get())["data"]["nodes"]
+        await program.execute("batchflush-power-restore")
+        left = await connection.read(0, 64 * 4 * KIB)
+    kept = {info["node-name"]: info["kept-bytes"] for info in nodes}
+    assert kept["disk"] > 0
+    new = [left[block * 4 * KIB] == block for block in range(64)]
+    assert kept["disk"] == 4 * KIB * sum(new)
