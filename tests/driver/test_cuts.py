@@ -56,17 +56,13 @@ async def test_a_lie_is_found_out(lie: str, image: Image, tmp_path: Path) -> Non
     """The oracle notices a disk that acknowledges what it has not done."""
     print(f"BF_SEED={SEED}")
     options = {**CACHES["volatile"], "cache_size": 1 << 20, "lie": lie}
-    found = await cut_often(
-        tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True
-    )
+    found = await cut_often(tmp_path, image, options, TRIES, f"{SEED}", until_wrong=True)
     assert found.wrong
 
 
 @pytest.mark.limit(LIMIT_SECONDS)
 @pytest.mark.parametrize("mutant", mutants.ALL, ids=lambda mutant: mutant.name)
-async def test_a_mutant_is_found_out(
-    mutant: Mutant, image: Image, tmp_path: Path
-) -> None:
+async def test_a_mutant_is_found_out(mutant: Mutant, image: Image, tmp_path: Path) -> None:
     """Nor does a mistake in the driver escape it."""
     print(f"BF_SEED={SEED}")
     options = {**CACHES["volatile"], **MARKS}
@@ -81,9 +77,7 @@ async def until_written(program: Program, node: str, writes: int) -> None:
     """Wait until so many writes have arrived there."""
     while True:
         nodes = await program.execute("query-batchflush")
-        if any(
-            info["node-name"] == node and info["writes"] == writes for info in nodes
-        ):
+        if any(info["node-name"] == node and info["writes"] == writes for info in nodes):
             return
 
 
@@ -131,9 +125,7 @@ async def test_a_node_on_another_comes_back(image: Image, tmp_path: Path) -> Non
         for block in range(64):
             await connection.write(block * 4 * KIB, bytes([block]) * 4 * KIB)
         with program.monitor.listener("BATCHFLUSH_POWER_CUT") as events:
-            await program.execute(
-                "batchflush-power-cut", guest="run", policy="subset", seed=1
-            )
+            await program.execute("batchflush-power-cut", guest="run", policy="subset", seed=1)
             nodes = (await events.get())["data"]["nodes"]
         await program.execute("batchflush-power-restore")
         left = await connection.read(0, 64 * 4 * KIB)
