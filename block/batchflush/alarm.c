@@ -11,8 +11,13 @@
 #include "alarm.h"
 #include "model/wakeup.h"
 
-/* To go round once more, or to wake somebody, could take that long. */
-#define LAST_NS 1000
+/*
+ * The end of a spin, in which nothing else is taken up: to go round once
+ * more, or to wake somebody, could take that long.  How long a turn takes
+ * is told by the last one, which may have been an interruption.
+ */
+#define LAST_MIN_NS 1000
+#define LAST_MAX_NS 2000
 
 /* The alarms of a thread that spin, and what its wake-ups have taught. */
 typedef struct Spinner {
@@ -21,6 +26,7 @@ typedef struct Spinner {
     QTAILQ_HEAD(, BatchflushAlarm) alarms;  /* by instant */
     bool turning;               /* the next turn is scheduled */
     int64_t turned_at;          /* when the last one began */
+    int64_t last_ns;
     Notifier thread_exit;
 } Spinner;
 
@@ -39,6 +45,7 @@ static Spinner *spinner_of_thread(void)
     if (!spinner) {
         spinner = g_new0(Spinner, 1);
         spinner->ctx = qemu_get_current_aio_context();
+        spinner->last_ns = LAST_MIN_NS;
         spinner->thread_exit.notify = spinner_free;
         bf_wakeup_init(&spinner->wakeup);
         QTAILQ_INIT(&spinner->alarms);
@@ -83,10 +90,12 @@ static void spinner_turn(void *opaque)
     schedule_turn(spinner);
 
     at = now();
+    spinner->last_ns = CLAMP(at - spinner->turned_at, LAST_MIN_NS,
+                             LAST_MAX_NS);
     alarm->turns++;
     alarm->spun_ns += at - spinner->turned_at;
     /* Each callback may clear others, and set new ones. */
-    while (alarm && alarm->instant - LAST_NS <= at) {
+    while (alarm && alarm->instant - spinner->last_ns <= at) {
         end_spin(spinner, alarm);
         alarm->cb(alarm->opaque);
         alarm = QTAILQ_FIRST(&spinner->alarms);
@@ -123,7 +132,7 @@ static void alarm_timer_cb(void *opaque)
     int64_t at = now();
     int64_t late = at - alarm->wake_at;
 
-    if (at < alarm->instant - LAST_NS) {
+    if (at < alarm->instant - spinner->last_ns) {
         begin_spin(spinner, alarm);
     } else {
         alarm->cb(alarm->opaque);
