@@ -3,13 +3,17 @@
 
 Inside the node lateness is the completion minus the model's instant. A node could fool itself
 about that, so a client compares it with QEMU's null-co and nbdkit's delay filter
-(lateness_outside.py). On a host that is busy with something else the numbers say how busy.
+(lateness_outside.py). On a host that is busy with something else the numbers say how busy; what
+a bare thread gets, which does nothing but wait for an instant, is what no node can better.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import statistics
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,8 +32,13 @@ SIZES = (10 * US, 20 * US, 50 * US, 100 * US, 200 * US, 500 * US, 1 * MS, 2 * MS
 LONG = 20 * MS
 MAIN_LOOP_SIZES = (100 * US, 1 * MS)
 SECONDS = 1.2
-# Of requests of 20 ms it takes some time to have enough for a 99th percentile.
-LONG_SECONDS = 5
+# It takes some time to have enough for a 99th percentile.
+REQUESTS = 2_000
+LONG_REQUESTS = 250
+# What a bare thread spins for at most: what the node does by default, see spin-max-ns.
+SPIN_NS = 300 * US
+# So that its instants are not in step with the host's clock tick.
+JITTER = 0.1
 
 
 def measure() -> list[Number]:
@@ -37,7 +46,9 @@ def measure() -> list[Number]:
     load = os.getloadavg()[0]
     iothread = _inside("in an iothread", [*SIZES, LONG], iothread=True)
     main_loop = _inside("in the main loop", MAIN_LOOP_SIZES, iothread=False)
-    figures.show("lateness-inside", "Lateness inside the node, µs", _rows(iothread, main_loop))
+    bare = _bare(SIZES)
+    rows = _rows({"iothread": iothread, "main loop": main_loop, "bare thread": bare})
+    figures.show("lateness-inside", "Lateness inside the node, µs", rows)
 
     def worst(told: Mapping[int, Any], sizes: Sequence[int], name: str) -> float:
         return max(told[size][name] for size in sizes) / US
@@ -49,6 +60,7 @@ def measure() -> list[Number]:
         Number("lateness_turn_us", _turn(iothread) / US, at_most=2),
         Number("lateness_mainloop_p50_us", worst(main_loop, MAIN_LOOP_SIZES, "p50-ns"), at_most=60),
         *lateness_outside.measure(),
+        Number("lateness_host_p99_us", worst(bare, SIZES, "p99-ns")),
         Number("lateness_host_load", load),
     ]
 
@@ -60,7 +72,7 @@ def _node(latency_ns: int) -> Options:
 
 def _inside(where: str, sizes: Sequence[int], *, iothread: bool) -> dict[int, Any]:
     """What each node tells of its writes, by the time that they are to take."""
-    seconds = [LONG_SECONDS if size == LONG else SECONDS for size in sizes]
+    seconds = [_seconds(size) for size in sizes]
     nodes = {f"ns{size}": _node(size) for size in sizes}
     with (
         progress.step(f"Measuring lateness {where}") as step,
@@ -71,6 +83,45 @@ def _inside(where: str, sizes: Sequence[int], *, iothread: bool) -> dict[int, An
             nbd_load.write(server.socket, name, seconds[i])
         told = server.statistics()
     return {size: _told(told[name]) for size, name in zip(sizes, nodes, strict=True)}
+
+
+def _seconds(size: int) -> float:
+    return max(SECONDS, (LONG_REQUESTS if size == LONG else REQUESTS) * size / 1e9)
+
+
+def _bare(sizes: Sequence[int]) -> dict[int, Any]:
+    """How late this process is, which sleeps, wakes early and spins as an iothread does."""
+    gc.disable()
+    try:
+        with progress.step("Measuring lateness of a bare thread") as step:
+            told = {}
+            for i, size in enumerate(sizes):
+                step.update(i, len(sizes), _time(size))
+                told[size] = _quantiles([_late(size) for _ in range(REQUESTS)])
+    finally:
+        gc.enable()
+    return told
+
+
+def _late(size: int) -> int:
+    now = time.monotonic_ns
+    instant = now() + int(size * random.uniform(1 - JITTER, 1 + JITTER))
+    if instant - now() > SPIN_NS:
+        time.sleep((instant - now() - SPIN_NS) / 1e9)
+    while (at := now()) < instant:
+        pass
+    return at - instant
+
+
+def _quantiles(values: list[int]) -> dict[str, Any]:
+    values.sort()
+    count = len(values)
+    return {
+        "count": count,
+        "p50-ns": values[count // 2],
+        "p99-ns": values[count * 99 // 100],
+        "max-ns": values[-1],
+    }
 
 
 def _told(statistics: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +140,9 @@ def _time(ns: int) -> str:
     return f"{ns // MS} ms" if ns >= MS else f"{ns // US} µs"
 
 
-def _rows(iothread: Mapping[int, Any], main_loop: Mapping[int, Any]) -> list[tuple[str, ...]]:
+def _rows(measured: Mapping[str, Mapping[int, Any]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("where", "takes", "requests", "p50", "p99", "max")]
-    for where, told in (("iothread", iothread), ("main loop", main_loop)):
+    for where, told in measured.items():
         for size, entry in told.items():
             values = (f"{entry[name] / US:,.2f}" for name in ("p50-ns", "p99-ns", "max-ns"))
             rows.append((where, _time(size), f"{entry['count']:,}", *values))

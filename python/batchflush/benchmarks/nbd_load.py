@@ -14,8 +14,6 @@ from batchflush.errors import BatchflushError
 # For fio to start, to end and to write its log, on a busy machine.
 SPARE_SECONDS = 20
 FIO = "fio"
-# QEMU's server takes no more of a connection (MAX_NBD_REQUESTS in its nbd/server.c).
-REQUESTS_PER_CONNECTION = 16
 
 
 def write(
@@ -23,32 +21,35 @@ def write(
     export: str,
     seconds: float,
     *,
-    depth: int = 1,
+    connections: int = 1,
     rate: int | None = None,
     prefix: Sequence[str] = (),
 ) -> list[int]:
-    """Write for so long; what each request took, in ns.
+    """Write for so long, one request at a time on each connection; what each took, in ns.
 
-    The first ones, as many as there can be at once, are left out: they find cold caches.
+    The first one of each connection is left out: it finds cold caches.
 
-    rate: requests per second at most, evenly spread.
+    rate: requests per second of all together, at random instants (a Poisson process); without
+    it each connection sends a request as soon as it has its answer. Connections rather than a
+    depth, as fio waits for all that is in flight before it sleeps until the next instant.
     prefix: what fio is run under, taskset for instance.
     """
-    connections = -(-depth // REQUESTS_PER_CONNECTION)
-    depth //= connections
     with tempfile.TemporaryDirectory(prefix="batchflush-") as folder:
         command = [
             *prefix, FIO, "--name=load", "--ioengine=nbd", f"--uri={_uri(server, export)}",
-            "--rw=randwrite", "--bs=4k", "--thread", f"--numjobs={connections}",
-            f"--iodepth={depth}", "--time_based", f"--runtime={round(seconds * 1000)}ms",
-            f"--write_lat_log={folder}/load",
-            *([f"--rate_iops={rate // connections}"] if rate else []),
+            "--rw=randwrite", "--bs=4k", "--thread", f"--numjobs={connections}", "--iodepth=1",
+            "--time_based", f"--runtime={round(seconds * 1000)}ms",
+            f"--write_lat_log={folder}/load", *_pace(rate, connections),
         ]  # fmt: skip
         try:
             _run(command, seconds + SPARE_SECONDS)
-            return _completions(Path(folder), depth)
+            return _completions(Path(folder))
         except OSError as error:
             raise BatchflushError(f"fio left no log: {error}") from error
+
+
+def _pace(rate: int | None, connections: int) -> list[str]:
+    return [f"--rate_iops={rate // connections}", "--rate_process=poisson"] if rate else []
 
 
 def _uri(server: Path, export: str) -> str:
@@ -67,11 +68,11 @@ def _run(command: Sequence[str], limit_seconds: float) -> None:
         raise BatchflushError(f"fio failed: {said.strip().splitlines()[-1] if said else '?'}")
 
 
-def _completions(folder: Path, depth: int) -> list[int]:
+def _completions(folder: Path) -> list[int]:
     """fio has a log per connection, and in it a line per request: time in ms, ns, and more."""
     took = []
     for log in folder.glob("load_clat.*.log"):
-        took += [int(line.split(",")[1]) for line in log.read_text().splitlines()[depth:]]
+        took += [int(line.split(",")[1]) for line in log.read_text().splitlines()[1:]]
     if not took:
         raise BatchflushError("fio has not completed a single request")
     return took
