@@ -21,7 +21,7 @@ from rich.table import Table
 
 from batchflush import build, paths, profiles, progress
 from batchflush.bench import Number
-from batchflush.benchmarks import classes_guest, stepped
+from batchflush.benchmarks import classes_guest, figures, stepped
 from batchflush.errors import BatchflushError
 from batchflush.guest import packages
 from batchflush.guest.command_line import Disk
@@ -286,6 +286,7 @@ def measure() -> list[Number]:
     paths.BENCH.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     progress.console.print(table(cells))
+    figures.keep("classes", summary(cells))
     print(f"cells: {paths.shown(RESULTS)}")
     return numbers(cells)
 
@@ -313,6 +314,25 @@ def numbers(cells: Sequence[Cell]) -> list[Number]:
         Number("classes_node_worst_percent", node, at_most=LIMIT_PERCENT),
         Number("classes_guest_worst_percent", max(in_guest), at_most=LIMIT_PERCENT),
         Number("classes_guest_cells", len(in_guest), at_least=1),
+    ]
+
+
+def summary(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
+    """A row for each class: what a guest sees beside what is stated, in percent."""
+
+    def told(profile: str, load: Load) -> str:
+        cell = next((c for c in cells if (c.profile, c.load) == (profile, load.name)), None)
+        if cell is None:
+            return "none"
+        return "too fast" if cell.guest_percent is None else f"{cell.guest_percent:+.2f}"
+
+    def worst(profile: str) -> str:
+        return f"{max((c.node_percent for c in cells if c.profile == profile), key=abs):+.2f}"
+
+    names = dict.fromkeys(cell.profile for cell in cells)
+    return [
+        ("class", *(load.name for load in LOADS), "node, worst"),
+        *((name, *(told(name, load) for load in LOADS), worst(name)) for name in names),
     ]
 
 

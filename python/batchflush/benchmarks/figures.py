@@ -14,11 +14,16 @@ from batchflush import paths, progress
 Rows = Sequence[Sequence[str]]
 
 
-def show(name: str, title: str, rows: Rows) -> None:
-    """Print a table, and keep it as build/bench/NAME.csv."""
+def keep(name: str, rows: Rows) -> None:
+    """As build/bench/NAME.csv."""
     paths.BENCH.mkdir(parents=True, exist_ok=True)
     with (paths.BENCH / f"{name}.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def show(name: str, title: str, rows: Rows) -> None:
+    """Print a table, and keep it."""
+    keep(name, rows)
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(rows[0]):
         table.add_column(heading, justify="right" if i else "left")
