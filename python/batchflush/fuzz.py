@@ -41,7 +41,7 @@ FUZZED_QEMU = "qemu-fuzz-x86_64"
 MACHINE = (
     "-machine q35 -nodefaults -no-shutdown "
     "-blockdev driver=batchflush,node-name=disk0,write-cache=volatile,power-cuts=on,"
-    "clock=realtime,file.driver=null-co,file.size=1M "
+    "clock=realtime,file.driver=null-co,file.size=1048576 "
     "-device virtio-blk-pci,drive=disk0 -device batchflush-control,nodes=disk0"
 )
 
