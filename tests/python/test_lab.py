@@ -95,7 +95,7 @@ def test_the_projects_experiments_can_be_read(file: Path) -> None:
 
 def test_the_first_experiment_has_all_thirty_cells_of_the_posting_and_a_third_arm() -> None:
     loaded = experiment.load(paths.ROOT / "lab/experiments/s0.toml")
-    assert len(list(loaded.cells())) == 45
+    assert len(list(loaded.cells())) == 45 * loaded.repetitions
     assert [kernel.name for kernel in loaded.kernels] == ["1 jiffy", "adaptive", "today"]
 
 
@@ -153,8 +153,10 @@ def test_figures_of_fs_mark_are_those_of_the_mean_thread() -> None:
 
 def test_figures_of_dbench() -> None:
     text = "Throughput 1008.02 MB/sec  32 clients  32 procs  max_latency=341.833 ms"
-    figures = workloads.KINDS["dbench"].figures(workloads.Workload("dbench"), 32, {"text": text})
+    said = {"text": text, "operations": {"Close": [0.004, 2.522], "Flush": [26.143, 341.8]}}
+    figures = workloads.KINDS["dbench"].figures(workloads.Workload("dbench"), 32, said)
     assert (figures["mb_per_s"].value, figures["max_latency_ms"].value) == (1008.02, 341.833)
+    assert (figures["fsync_ms"].value, figures["max_fsync_ms"].value) == (26.143, 341.8)
     assert figures["max_latency_ms"].better == "less"
 
 

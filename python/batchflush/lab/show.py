@@ -52,7 +52,7 @@ def primary_figures(records: Sequence[results.Record]) -> list[str]:
     """The figure that a workload is run for; of a workload of several jobs, each one's."""
     figures = list(dict.fromkeys(name for r in records for name in r["figures"]))
     rates = [name for name in figures if name.endswith(("_iops", "_mb_per_s", "_files_per_s"))]
-    return rates or figures[: 2 if "max_latency_ms" in figures else 1]
+    return rates or figures[: 3 if "max_latency_ms" in figures else 1]
 
 
 def table(file: results.File, figure: str) -> Table:

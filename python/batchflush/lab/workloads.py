@@ -172,7 +172,11 @@ def _dbench(workload: Workload, threads: int) -> str:
     return f"""\
 dbench -D /mnt -c /share/client.txt {arguments} {threads} >/tmp/out 2>&1 ||
     {{ tail /tmp/out; exit 1; }}
-report "{{\\"type\\": \\"result\\", \\"text\\": \\"$(grep '^Throughput' /tmp/out | tail -n 1)\\"}}"
+throughput=$(grep '^Throughput' /tmp/out | tail -n 1)
+operations=$(sed -n '/^ Operation/,/^Throughput/p' /tmp/out | awk '
+    $2 + 0 > 0 && NF == 4 {{ printf "%s\\"%s\\": [%s, %s]", comma, $1, $3, $4; comma = ", " }}')
+text="\\"text\\": \\"$throughput\\", \\"operations\\": {{$operations}}"
+report "{{\\"type\\": \\"result\\", $text}}"
 """
 
 
@@ -180,9 +184,13 @@ def _dbench_figures(workload: Workload, threads: int, said: Said) -> Figures:
     del workload, threads
     words = said["text"].split()
     latency = words[-2].removeprefix("max_latency=")
+    # dbench's name for fsync; of each operation it tells mean and maximum.
+    mean, maximum = said["operations"]["Flush"]
     return {
         "mb_per_s": Figure(float(words[1]), "MB/s"),
         "max_latency_ms": Figure(float(latency or words[-1]), "ms", "less"),
+        "fsync_ms": Figure(mean, "ms", "less"),
+        "max_fsync_ms": Figure(maximum, "ms", "less"),
     }
 
 
