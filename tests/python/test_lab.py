@@ -304,7 +304,7 @@ def test_whatever_happens_in_a_cell_fails_that_cell(
 def test_a_scheduler_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     with (
-        pytest.raises(BatchflushError, match="no Dask scheduler answers at tcp:"),
+        pytest.raises(UsageError, match=r"--scheduler=tcp://127\.0\.0\.1:1 does not answer"),
         cluster.connected("tcp://127.0.0.1:1"),
     ):
         pass

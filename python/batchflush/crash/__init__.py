@@ -8,7 +8,7 @@ log        read that log; history: what was durable when
 states     which crash states there are; plan: which are tried, in which order
 image      a state as base and overlay; overlay: programs that look at it
 checkers   what is wrong with a state; trial: trying them; minimise: making them small
-explore    the search; cluster: its workers; results: what came out
+explore    the search; results: what came out
 recreate   a state as an image file; export: a log for the kernel's own tools
 
 And of a guest that runs:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from batchflush.crash import checkers, cluster, trial
+from batchflush import cluster
+from batchflush.crash import checkers, trial
 from batchflush.crash.plan import Plan
 from batchflush.crash.results import Results, kind, open_results
 from batchflush.crash.trial import Bench, Outcome, Setting
@@ -70,7 +71,7 @@ def explore(
             owed_matters=setting.checkers != (checkers.FSCK,),
             known=results.known(),
         )
-        with cluster.connected(scheduler, workers) as client:
+        with cluster.connected(scheduler, workers, processes=True) as client:
             started = time.monotonic()
             with step("Trying crash states") as shown:
                 exhausted = _try_all(client, setting, plan, results, limits, shown)
