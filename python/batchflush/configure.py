@@ -123,12 +123,12 @@ def _show_firmware(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a build folder for oneself; the same lock as `flock FOLDER.lock` takes."""
+    """Have a folder of what is built for oneself; the same lock as `flock FOLDER.lock` takes."""
     with folder.with_name(folder.name + ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with progress.step(f"Waiting for another build in {paths.shown(folder)}"):
+            with progress.step(f"Waiting for another command in {paths.shown(folder)}"):
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from batchflush import apt, paths
+from batchflush import apt, configure, paths
 from batchflush.errors import BatchflushError, UsageError
 from batchflush.guest import initramfs
 from batchflush.progress import step
@@ -115,13 +115,22 @@ def with_file_system(kernel: Kernel, name: str) -> Kernel:
 
 def _unpack(debs: Sequence[Path], root: Path, stamp: Path) -> None:
     wanted = json.dumps(sorted(deb.name for deb in debs))
-    if stamp.exists() and stamp.read_text() == wanted:
+
+    def done() -> bool:
+        return stamp.exists() and stamp.read_text() == wanted
+
+    if done():
         return
-    with step("Unpacking the guest's kernel and tools"):
-        stamp.unlink(missing_ok=True)
-        shutil.rmtree(root, ignore_errors=True)
-        apt.unpack(debs, root)
-        stamp.write_text(wanted)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with configure.locked(root):
+        # Unless another command has, meanwhile.
+        if done():
+            return
+        with step("Unpacking the guest's kernel and tools"):
+            stamp.unlink(missing_ok=True)
+            shutil.rmtree(root, ignore_errors=True)
+            apt.unpack(debs, root)
+            stamp.write_text(wanted)
 
 
 def _debian_kernel(root: Path) -> tuple[Path, initramfs.Modules]:
