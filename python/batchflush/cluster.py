@@ -84,7 +84,7 @@ def _local(workers: int, processes: bool) -> Any:
             n_workers=workers if processes else 1,
             threads_per_worker=1 if processes else workers,
             processes=processes,
-            host="127.0.0.1",
+            host="127.0.0.1" if processes else None,
             # Any port: another cluster may have the usual one.
             dashboard_address="127.0.0.1:0",
             memory_limit=0,

@@ -301,6 +301,13 @@ def test_whatever_happens_in_a_cell_fails_that_cell(
     assert "No space left on device: 'initramfs.cpio'" in failed["error"]
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_work_is_done_by_workers_of_our_own(processes: bool) -> None:
+    with cluster.connected(None, workers=2, processes=processes) as client:
+        assert sorted(cluster.completed(client, abs, [-1, 2, -3])) == [1, 2, 3]
+        assert sum(client.ncores().values()) == 2
+
+
 def test_a_scheduler_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     with (
