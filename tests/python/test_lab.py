@@ -4,6 +4,7 @@
 import csv
 import json
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from batchflush.lab import (
     posting,
     results,
     seeds,
+    show,
     workloads,
 )
 
@@ -167,6 +169,17 @@ def record(key: str, status: str = "ok", value: float = 10.0) -> results.Record:
     labels = dict.fromkeys(results.LABELS, "")
     figures = {"files_per_s": {"value": value, "unit": "files/s", "better": "more"}}
     return {"cell": key, **labels, "status": status, "figures": figures}
+
+
+def test_repetitions_that_are_all_the_same_are_drawn(tmp_path: Path) -> None:
+    """Their mean may be another than each of them, by its last digit."""
+    value = 0.003
+    assert statistics.fmean([value] * 3) != value
+    file = results.File(tmp_path / "results.jsonl", {"title": "t"})
+    file.begin()
+    for key in "abc":
+        file.add({**record(key, value=value), "threads": 2, "kernel": "one"})
+    assert show.draw(file, list(file.records.values()), "files_per_s").axes
 
 
 def test_results_are_read_as_they_were_written_and_the_newest_of_a_cell_counts(

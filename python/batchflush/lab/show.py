@@ -140,7 +140,10 @@ def draw(file: results.File, records: Sequence[results.Record], figure: str) -> 
             if not points:
                 continue
             x, y, spread = zip(*points, strict=True)
-            reach = [(m - min(v), max(v) - m) for m, v in zip(y, spread, strict=True)]
+            # Where all are the same, their mean may be another by its last digit.
+            reach = [
+                (max(0, m - min(v)), max(0, max(v) - m)) for m, v in zip(y, spread, strict=True)
+            ]
             axes.errorbar(
                 x, y, yerr=list(zip(*reach, strict=True)), capsize=2,
                 marker=MARKERS[number % len(MARKERS)], label=kernel, color=f"C{number}",
