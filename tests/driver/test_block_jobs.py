@@ -7,6 +7,7 @@ BF_REPEAT=N runs each N times, with other requests and times.
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ from batchflush import paths
 SPEED = 4 * SIZE
 # What backup and mirror copy at once, or leave out.
 CLUSTER = 65536
+
+
+# So long writers may keep ahead of a job; then they wait for it.
+HEAD_START_SECONDS = 5
 
 
 @dataclass
@@ -104,13 +109,20 @@ async def job(program: Program, load: Load, command: str, **arguments: Any) -> N
     # Otherwise the writers might keep ahead of it for ever. It may have ended already.
     with contextlib.suppress(ExecuteError):
         await program.execute("block-job-set-speed", device="job", speed=0)
-    asked = False
-    while (state := (await program.execute("query-jobs"))[0])["status"] != "concluded":
-        if state["status"] == "ready" and not asked:
-            await load.goes_on()
-            await program.execute("job-complete", id="job")
-            asked = True
-        await asyncio.sleep(0.002)
+    asked = held = False
+    patience = time.monotonic() + HEAD_START_SECONDS
+    async with contextlib.AsyncExitStack() as stack:
+        while (state := (await program.execute("query-jobs"))[0])["status"] != "concluded":
+            if state["status"] == "ready" and not asked:
+                if not held:
+                    await load.goes_on()
+                await program.execute("job-complete", id="job")
+                asked = True
+            # Where the job writes to a slow disk, and they to a fast one above it, they still do.
+            if time.monotonic() > patience and not held:
+                await stack.enter_async_context(load.held())
+                held = True
+            await asyncio.sleep(0.002)
     assert "error" not in state, state
     await program.execute("job-dismiss", id="job")
 
