@@ -26,7 +26,7 @@ typedef struct Spinner {
     QTAILQ_HEAD(, BatchflushAlarm) alarms;  /* by instant */
     bool turning;               /* the next turn is scheduled */
     int64_t turned_at;          /* when the last one began */
-    int64_t last_ns;
+    int64_t last_ns;            /* of a spin: see LAST_MIN_NS */
     Notifier thread_exit;
 } Spinner;
 
